@@ -1,0 +1,91 @@
+"""What every command needs from its surroundings: the storage root, the user, the clock. Read once, handed down by argument."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from hpc.errors import Refusal
+from tuneplane.contract.layout import StorageRoot
+from tuneplane.record.canonical import pretty_bytes
+
+ROOT_VARIABLE = "TUNEPLANE_STORAGE_ROOT"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_file() -> Path:
+    """The user's own config.toml (XDG)."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "tuneplane" / "config.toml"
+
+
+def user_config() -> dict[str, Any]:
+    """The user's config.toml, or nothing. Raises Refusal E-CLI-004."""
+    path = config_file()
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as exc:
+        raise Refusal("E-CLI-004", f"{path}: {exc}") from exc
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise Refusal("E-CLI-004", f"{path}: {exc}") from exc
+
+
+def named_root() -> tuple[str, str]:
+    """(path, who says so), or empty strings. The variable wins over the file."""
+    if value := os.environ.get(ROOT_VARIABLE):
+        return value, ROOT_VARIABLE
+    value = user_config().get("storage_root", "")
+    if not isinstance(value, str):
+        raise Refusal("E-CLI-004", "storage_root is not text", field="storage_root", found=value, allowed="a path")
+    return (os.path.expanduser(value), str(config_file())) if value else ("", "")
+
+
+def storage_root() -> StorageRoot:
+    """The storage root that is in force. Raises Refusal E-CLI-002, E-CLI-003."""
+    text, origin = named_root()
+    if not text:
+        raise Refusal("E-CLI-002", f"no storage root: neither ${ROOT_VARIABLE} nor {config_file()} names one")
+    root = StorageRoot(Path(text))
+    if not root.path.is_absolute() or not root.site_file.is_file():
+        raise Refusal(
+            "E-CLI-003", f"{text} has no site/site.yaml", field=origin, found=text, allowed="an absolute path of a root"
+        )
+    return root
+
+
+def current_user() -> str:
+    """The Unix user, as the kernel reports the real uid; never an environment variable."""
+    uid = os.getuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid{uid}"
+
+
+def json_option(function: F) -> F:
+    """The `--json` flag that every command has."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(function)
+
+
+def print_json(value: Any) -> None:
+    click.echo(pretty_bytes(value).decode(), nl=False)
+
+
+def table(rows: list[list[str]], headers: list[str]) -> str:
+    """A plain left-aligned table; columns two spaces apart; safe for pipes."""
+    lines = [headers, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip() for line in lines)

@@ -1,0 +1,136 @@
+"""The `tp` command. Groups and their imports are loaded when they are used, so that `tp --help` stays cheap."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+import tuneplane
+from hpc.errors.core import Refusal, Refusals
+from tuneplane.contract import exits
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    # name: (module:attribute, help line)
+    "init": ("hpc.cli.project:init", "Scaffold a project."),
+    "new": ("hpc.cli.project:new", "Scaffold an experiment."),
+    "ls": ("hpc.cli.project:ls", "List the project's experiments."),
+    "methods": ("hpc.cli.project:methods", "List training methods, or one method's parameters."),
+    "validate": ("hpc.cli.project:validate", "Check an experiment without submitting it."),
+    "submit": ("hpc.cli.submit:submit", "Package, admit, render and submit an experiment."),
+    "admit": ("hpc.cli.submit:admit", "Admission of a job package from its bytes alone."),
+    "job": ("hpc.cli.job:job", "Jobs: ls, status, logs, stop, retry, resume, why."),
+    "runs": ("hpc.cli.runs:runs", "Run records: audit."),
+    "run": ("hpc.cli.runs:run", "One run: share."),
+    "jobspec": ("hpc.cli.jobspec:jobspec", "Validate a JobSpec or print its schema."),
+    "recipe": ("hpc.cli.recipe:recipe", "Recipe packs and locks: ls, status, upgrade."),
+    "runtime": ("hpc.cli.runtime:runtime", "Runtimes (SIF images): ls, add, verify, build."),
+    "template": ("hpc.cli.template:template", "Batch templates: ls, show, lint, diff."),
+    "site": ("hpc.cli.site:site", "Lay out and check a storage root (admins)."),
+    "doctor": ("hpc.cli.doctor:doctor", "Check this machine and site, and say what to expect."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use; help lines come from the table above."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        python = ".".join(map(str, sys.version_info[:3]))
+        click.echo(f"tp {tuneplane.__version__} (python {python}, {os.uname().sysname.lower()} {os.uname().machine})")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Print the version.")
+def cli() -> None:
+    """Batch jobs in SIF containers on Slurm, from JobSpecs, with a record that can be audited.
+
+    Start with `tp init`, `tp new EXP --method F/M`, `tp submit EXP`, `tp job logs -f`.
+    """
+
+
+def _wants_json(argv: list[str]) -> bool:
+    return "--json" in argv
+
+
+def report(refusals: list[Refusal], *, as_json: bool) -> None:
+    """Print refusals: one JSON object on stdout, or a paragraph each on stderr."""
+    if as_json:
+        from tuneplane.record.canonical import pretty_bytes
+
+        sys.stdout.write(pretty_bytes({"verdict": "refuse", "errors": [r.as_json() for r in refusals]}).decode())
+        return
+    for refusal in refusals:
+        click.echo(f"tp: {refusal}", err=True)
+        if refusal.found is not None:
+            click.echo(f"    found:   {refusal.found}", err=True)
+        if refusal.allowed:
+            click.echo(f"    allowed: {refusal.allowed}", err=True)
+        click.echo(f"    mend:    {refusal.hint}", err=True)
+
+
+def _bug(exc: BaseException) -> int:
+    import tempfile
+    import traceback
+
+    text = "".join(traceback.format_exception(exc))
+    with tempfile.NamedTemporaryFile("w", prefix="tp-bug-", suffix=".txt", delete=False, encoding="utf-8") as stream:
+        stream.write(f"tp {tuneplane.__version__} {sys.argv!r}\n{text}")
+    click.echo(f"tp: this is our bug: {type(exc).__name__}: {exc}\n    details: {stream.name}", err=True)
+    return exits.BUG
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Run `tp`; never returns. Users' mistakes end with a code and a mend, never with a traceback."""
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        result = cli.main(args=args, prog_name="tp", standalone_mode=False)
+        code = result if isinstance(result, int) else exits.DONE
+        sys.stdout.flush()
+    except click.UsageError as exc:
+        refusal = Refusal("E-CLI-001", exc.format_message(), hint=f"see `{exc.ctx.command_path if exc.ctx else 'tp'} --help`")
+        report([refusal], as_json=_wants_json(args))
+        code = exits.USAGE
+    except click.exceptions.Exit as exc:
+        code = exc.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        report([Refusal("E-CLI-005", "interrupted")], as_json=_wants_json(args))
+        code = 130
+    except click.ClickException as exc:
+        report([Refusal("E-CLI-001", exc.format_message())], as_json=_wants_json(args))
+        code = exits.USAGE
+    except Refusal as exc:
+        report([exc], as_json=_wants_json(args))
+        code = exc.exit
+    except Refusals as exc:
+        report(exc.items, as_json=_wants_json(args))
+        code = exc.exit
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    except Exception as exc:
+        code = _bug(exc)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

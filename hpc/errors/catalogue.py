@@ -1,0 +1,20 @@
+"""All areas' tables in one catalogue. A code that two areas declare is a bug that import reports."""
+
+from __future__ import annotations
+
+from hpc.errors import catalog, cli, project, runs, sif, site, slurm, spec, store, submit
+from hpc.errors.core import ErrorKind
+
+AREAS = (cli, spec, site, store, slurm, sif, catalog, project, submit, runs)
+
+
+def _join() -> dict[str, ErrorKind]:
+    out: dict[str, ErrorKind] = {}
+    for area in AREAS:
+        if twice := out.keys() & area.KINDS.keys():
+            raise ValueError(f"error codes declared twice: {sorted(twice)}")
+        out |= area.KINDS
+    return out
+
+
+CATALOGUE = _join()

@@ -1,0 +1,7 @@
+"""Error kinds of the project area."""
+
+from __future__ import annotations
+
+from hpc.errors.core import ErrorKind, table
+
+KINDS: dict[str, ErrorKind] = table()

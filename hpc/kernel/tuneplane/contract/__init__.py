@@ -1,0 +1,1 @@
+"""What both sides of the door agree on: paths, schema names, exit codes, variables. Standard library only."""

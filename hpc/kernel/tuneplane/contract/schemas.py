@@ -1,0 +1,22 @@
+"""The `schema` / `apiVersion` strings of everything that is written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+JOBSPEC: Final = "tuneplane/v1"
+JOBSPEC_KIND: Final = "TrainingJob"
+PROJECT: Final = "tuneplane/project/v1"
+RECIPE_LOCK: Final = "tuneplane/recipe-lock/v1"
+PLUGINS_LOCK: Final = "tuneplane/plugins-lock/v1"
+ARTIFACTS: Final = "tuneplane/artifacts/v1"
+SITE: Final = "tuneplane-hpc/site/v1"
+RUNTIMES: Final = "tuneplane-hpc/runtimes/v1"
+PACKAGE: Final = "tuneplane-hpc/package/v1"
+ADMISSION: Final = "tuneplane-hpc/admission/v1"
+SUBMISSION: Final = "tuneplane-hpc/submission/v1"
+ATTEMPT_START: Final = "tuneplane-hpc/attempt-start/v1"
+ATTEMPT_END: Final = "tuneplane-hpc/attempt-end/v1"
+REQUEUE: Final = "tuneplane-hpc/requeue/v1"
+REPORT: Final = "tuneplane-hpc/report/v1"
+CHECKPOINT: Final = "tuneplane-hpc/checkpoint/v1"

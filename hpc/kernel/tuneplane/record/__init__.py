@@ -1,0 +1,1 @@
+"""Ground floor of both rooms: canonical JSON, digests, file lists, event chains, atomic files. Standard library only."""
