@@ -1,0 +1,34 @@
+"""Fixtures that more than one room needs. What they promise is in each fixture's first line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+HERE = Path(__file__).parent
+REPO = HERE.parent
+sys.path.insert(0, str(HERE / "faults"))
+
+if TYPE_CHECKING:
+    from fakeslurm import FakeSlurm
+
+
+@pytest.fixture
+def make_fake_slurm(tmp_path: Path) -> Callable[..., FakeSlurm]:
+    """Lay out a fake Slurm (tests/faults/fakeslurm) in a folder of its own; keyword arguments are FakeSlurm's."""
+    from fakeslurm import FakeSlurm
+
+    def make(name: str = "fake-slurm", **kwargs: object) -> FakeSlurm:
+        return FakeSlurm(tmp_path / name, **kwargs)
+
+    return make
+
+
+@pytest.fixture
+def fake_slurm(make_fake_slurm: Callable[..., FakeSlurm]) -> FakeSlurm:
+    """One fake Slurm with accounting, no faults yet."""
+    return make_fake_slurm()
