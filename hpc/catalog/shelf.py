@@ -58,11 +58,9 @@ class Catalogue:
         framework, _, method = recipe_id.partition("/")
         if not (SEGMENT.match(framework) and SEGMENT.match(method)) or recipe_id not in self.ids():
             raise self._unknown(recipe_id)
-        # The link is followed once: manifest and template then come from one version, whatever is published meanwhile.
-        link = self.folder / framework / method
-        folder = Path(os.path.realpath(link)) if link.is_symlink() else link
+        folder = _behind_link(self.folder / framework / method)
         if self._root is not None:
-            self._trust(self._root, folder)
+            _trust(self._root, folder)
         recipe = load_recipe(folder, name=method)
         if recipe.framework != framework:
             raise Refusal(
@@ -73,16 +71,6 @@ class Catalogue:
                 allowed=framework,
             )
         return recipe
-
-    def _trust(self, root: StorageRoot, folder: Path) -> None:
-        from hpc.site.trust import require_admin_owned
-
-        shelf = Path(os.path.realpath(self.folder))
-        if shelf not in folder.parents and self.folder not in folder.parents:
-            message = "the pack's link leaves the recipe shelf"
-            raise Refusal("E-CATALOG-002", message, field=str(folder), allowed=f"a folder below {shelf}")
-        require_admin_owned(root, folder / MANIFEST_NAME)
-        require_admin_owned(root, folder / "template")
 
     def _unknown(self, recipe_id: str) -> Refusal:
         ids = self.ids()
@@ -114,6 +102,30 @@ class Catalogue:
             return [exc]
         except Refusals as exc:
             return exc.items
+
+
+def _behind_link(pack: Path) -> Path:
+    """The pack's own folder. A link is followed once, so that manifest and template come from one version whatever is
+    published meanwhile, and only to a neighbour under `.packs`. Raises Refusal E-CATALOG-002 for any other link.
+    """
+    try:
+        target = os.readlink(pack)
+    except OSError:
+        return pack
+    inside, _, name = target.partition("/")
+    if inside != PACKS or "/" in name or not SEGMENT.match(name.replace("@", "-")):
+        allowed = f"{PACKS}/<method>@<version>-<content>"
+        raise Refusal(
+            "E-CATALOG-002", "is a link that leaves the shelf", field=str(pack), found=target, allowed=allowed
+        )
+    return pack.parent / PACKS / name
+
+
+def _trust(root: StorageRoot, folder: Path) -> None:
+    from hpc.site.trust import require_admin_owned
+
+    for part in (MANIFEST_NAME, *(c.name for c in folder.iterdir() if c.is_dir())):
+        require_admin_owned(root, folder / part)
 
 
 def _children(folder: Path) -> list[Path]:

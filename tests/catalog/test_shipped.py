@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+import tuneplane
+from tuneplane.training.settings import FIELDS
+
+from hpc.catalog.locks import admits_core
+from hpc.catalog.shelf import Catalogue
+from hpc.catalog.shipped import shipped
+
+
+def test_the_shipped_catalogue_has_the_two_first_methods() -> None:
+    good, bad = Catalogue.shipped().readable()
+    assert [r.id for r in good] == ["custom/custom", "deepspeed/sft"]
+    assert bad == []
+
+
+@pytest.mark.parametrize("recipe_id", ["custom/custom", "deepspeed/sft"])
+def test_a_shipped_pack_has_no_typo_admits_this_core_and_carries_its_entry(recipe_id: str) -> None:
+    recipe = Catalogue.shipped().get(recipe_id)
+    assert recipe.typed.unknown_keys() == []
+    assert admits_core(recipe.requires_core, tuneplane.__version__)
+    assert recipe.entrypoint().kind == "experiment"
+    assert recipe.entrypoint().value in recipe.template_files()
+    assert recipe.observability == "platform"
+    assert recipe.orchestrator == "process-group"
+
+
+def test_the_custom_recipe_runs_train_sh_in_the_general_runtime_without_parameters() -> None:
+    recipe = Catalogue.shipped().get("custom/custom")
+    assert recipe.is_custom
+    assert recipe.versions == ["user-managed"]
+    assert (recipe.entrypoint().value, recipe.runtime_id()) == ("train.sh", "general-1")
+    assert recipe.resolve({}) == {}
+    assert os.access(shipped("recipes") / "custom/custom/template/train.sh", os.X_OK)
+
+
+def test_the_sft_recipe_declares_exactly_what_the_training_program_reads() -> None:
+    recipe = Catalogue.shipped().get("deepspeed/sft")
+    assert (recipe.default_version, recipe.runtime_id()) == ("0.19.8", "deepspeed-0.19.8")
+    assert (recipe.roles, recipe.required_inputs) == (["trainer"], ["model", "train"])
+    declared = {
+        n: (p.type, p.default, p.min, p.max, p.exclusive_min, tuple(p.choices), p.doc)
+        for n, p in recipe.typed.params.items()
+    }
+    assert declared == {f.name: (f.kind, f.default, f.low, f.high, f.above, f.choices, f.doc) for f in FIELDS}
+    assert all(p.path == f"training.{n}" and p.group for n, p in recipe.typed.params.items())
+    assert recipe.configured({"training": {"lora_rank": 8}}) == {"lora_rank": 8}
+
+
+def test_unknown_kinds_of_data_are_our_bug() -> None:
+    with pytest.raises(ValueError, match="unknown kind"):
+        shipped("secrets")  # type: ignore[arg-type]
