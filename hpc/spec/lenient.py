@@ -50,9 +50,11 @@ def stated(value: Any, model: type[BaseModel] | None) -> Any:
         return dict(value) if isinstance(value, dict) else value
     keys, out = keys_of(model), {}
     for key, item in value.items():
-        silent = (item is None and model is not Pool) or (isinstance(item, dict) and not item)
-        if key not in keys or not silent:
-            out[key] = stated(item, keys.get(key))
+        inner, many = keys.get(key, (None, False))
+        unsaid = item is None and model is not Pool
+        empty = isinstance(item, dict) and not item and inner is not None and not many
+        if key not in keys or not (unsaid or empty):
+            out[key] = stated(item, inner)
     return out
 
 
@@ -60,13 +62,8 @@ def _evaluation(evaluation: dict[str, Any]) -> None:
     suites, gates, at = evaluation.get("suites"), evaluation.get("gates"), evaluation.get("on_checkpoint")
     one = suites[0] if isinstance(suites, list) and len(suites) == 1 and isinstance(suites[0], str) else ""
     for gate in gates if isinstance(gates, list) else []:
-        if (
-            isinstance(gate, dict)
-            and isinstance(metric := gate.get("metric"), str)
-            and metric
-            and "/" not in metric
-            and one
-        ):
+        metric = gate.get("metric") if isinstance(gate, dict) else None
+        if one and isinstance(metric, str) and metric and "/" not in metric:
             gate["metric"] = f"{one}/{metric}"
     for holder in (evaluation, at):
         if isinstance(holder, dict) and type(holder.get("limit")) is int and holder["limit"] == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -133,10 +133,20 @@ def unknown_key(parent: str, key: str, known: Iterable[str]) -> Refusal:
     )
 
 
+class Key(NamedTuple):
+    """What is under one key: the model of its object, or of each object of its list; None for anything else."""
+
+    model: type[BaseModel] | None
+    many: bool
+
+
 @cache
-def keys_of(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """The keys that a model reads, each with the model that its value is (or is a list of), if any."""
-    return {field.alias or name: next(_models_in(field.annotation), None) for name, field in model.model_fields.items()}
+def keys_of(model: type[BaseModel]) -> dict[str, Key]:
+    """The keys that a model reads."""
+    return {
+        field.alias or name: Key(next(_models_in(field.annotation), None), get_origin(field.annotation) is tuple)
+        for name, field in model.model_fields.items()
+    }
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -149,6 +159,6 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 def _known(model: type[BaseModel], loc: Iterable[int | str]) -> Iterable[str]:
     """The keys of the model that `loc` leads to from `model`."""
     for part in loc:
-        if isinstance(part, str) and (inner := keys_of(model).get(part)):
+        if isinstance(part, str) and (inner := keys_of(model)[part].model):
             model = inner
     return keys_of(model)
