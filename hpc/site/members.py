@@ -1,0 +1,212 @@
+"""Users of a storage root: added, retired, given to somebody else.
+
+An owner is a Unix account; nothing needs to be written down for an ordinary one. A record in site/users/, which only
+admins write, says what differs: the uid that a name had, that the user is retired, or who has their folders now.
+
+Retiring is a promise about the toolkit: it refuses new records of a retired user. The user's own processes can still
+write their own files, as long as the account lives and the files are theirs; transferring ends that, too.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hpc.errors.core import Refusal
+from hpc.site.plan import OwnerFolder, owner_folders, user_record
+from hpc.site.sitefile import Site, load_site
+from hpc.site.trust import require_admin_owned, require_owner_folder
+from hpc.site.users import User, check_name, find_group, find_user, in_group, is_admin, real_user
+from hpc.store.faults import refusal
+from hpc.store.folders import make_folder, read_record
+from tuneplane.contract.layout import StorageRoot
+from tuneplane.record.canonical import CanonicalError, parse_json
+from tuneplane.record.files import replace_json
+from tuneplane.record.times import utc_now
+
+SCHEMA: Final = "tuneplane-hpc/user/v1"
+ACTIVE: Final = "active"
+RETIRED: Final = "retired"
+
+
+@dataclass(frozen=True)
+class Member:
+    """What the admins wrote about one user. `transferred_to`: who has the folders now ("" = nobody else)."""
+
+    name: str
+    uid: int
+    state: str
+    changed_at: str
+    transferred_to: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def read_member(root: StorageRoot, name: str, *, site: Site | None = None) -> Member | None:
+    """The admins' record of a user, None if there is none. Raises Refusal E-SITE-01x if others could have written it."""
+    path = user_record(root, check_name(name))
+    if not os.path.lexists(path):
+        return None
+    require_admin_owned(root, path, site=site)
+    try:
+        value = parse_json(read_record(path, anchor=root.path))
+        if not isinstance(value, dict) or value.pop("schema", "") != SCHEMA:
+            raise CanonicalError(f"schema is not {SCHEMA}")
+        member = Member(**value)
+    except (CanonicalError, TypeError) as exc:
+        raise Refusal("E-SITE-001", f"{path}: {exc}", field=str(path)) from exc
+    if member.name != name or member.state not in (ACTIVE, RETIRED) or type(member.uid) is not int:
+        raise Refusal("E-SITE-001", f"{path} is not a record of {name}", field=str(path))
+    return member
+
+
+def require_active(root: StorageRoot, user: User, *, site: Site | None = None) -> None:
+    """Return only if `user` may make new records. Raises Refusal E-SITE-032 (retired), E-SITE-035 (another uid)."""
+    member = read_member(root, user.name, site=site)
+    if member is None:
+        return
+    if member.state == RETIRED:
+        raise Refusal("E-SITE-032", f"{user.name} is retired since {member.changed_at}", found=user.name)
+    if member.uid != user.uid:
+        raise Refusal(
+            "E-SITE-035",
+            f"{user.name} was added with uid {member.uid} and has uid {user.uid} now",
+            found=user.uid,
+            allowed=f"uid {member.uid}",
+        )
+
+
+def owner_uid(root: StorageRoot, name: str, *, site: Site | None = None) -> int:
+    """The uid that the folders of owner `name` must have: the transferee's, else the recorded one, else the account's.
+
+    So records of people whose account is gone stay checkable. Raises Refusal E-SITE-030 if nobody knows the name.
+    """
+    member = read_member(root, name, site=site)
+    if member is None:
+        return find_user(name).uid
+    if member.transferred_to:
+        return owner_uid(root, member.transferred_to, site=site)
+    return member.uid
+
+
+def ensure_owner(root: StorageRoot, user: User, *, site: Site | None = None) -> list[Path]:
+    """Make the caller's own folders where they are missing and the site lets users enrol; returns the new ones.
+
+    Every folder is checked as `require_owner_folder` does. Raises Refusal E-SITE-020 (squatted), E-SITE-021, E-SITE-022
+    (missing, and only an admin can make it), E-SITE-032, E-SITE-035.
+    """
+    require_active(root, user, site=site)
+    return [path for folder in owner_folders(root, user.name) for path in _ensure(folder, user, root)]
+
+
+def _ensure(folder: OwnerFolder, user: User, root: StorageRoot) -> list[Path]:
+    try:
+        require_owner_folder(folder.path, user.uid)
+    except Refusal as fault:
+        if fault.code != "E-SITE-022" or user.uid != os.geteuid():
+            raise
+        return _make(folder, user, user.gid, root)
+    return []
+
+
+def _make(folder: OwnerFolder, user: User, gid: int, root: StorageRoot) -> list[Path]:
+    try:
+        # The group is set in any case: else the shared parent's setgid would hand its own down.
+        return [folder.path] if make_folder(folder.path, folder.mode, uid=user.uid, gid=gid, anchor=root.path) else []
+    except Refusal as fault:
+        path = str(folder.path)
+        if fault.code in ("E-STORE-010", "E-STORE-012"):
+            raise Refusal(
+                "E-SITE-020", fault.message, field=path, found=fault.found, allowed=f"uid {user.uid}"
+            ) from fault
+        if fault.code == "E-STORE-021":
+            raise Refusal("E-SITE-022", f"{path} is not there and cannot be made", field=path) from fault
+        raise
+
+
+def add_user(root: StorageRoot, name: str, *, group: str = "", now: str = "") -> list[Path]:
+    """Make the folders of user `name` and take them back if they were retired; returns the folders that are new.
+
+    Root may add anybody; others only themselves, where the shared parents' group lets them. `group`: the project's
+    group for runs/<name> (default: the user's primary group, mode 0750 without setgid). Running it again mends modes.
+    Raises Refusal E-SITE-020 (squatted), E-SITE-030, E-SITE-033 (needs root), E-SITE-034 (transferred), E-SITE-043.
+    """
+    site, caller, user = load_site(root), real_user(), find_user(name)
+    if caller.uid not in (0, user.uid):
+        raise Refusal(
+            "E-SITE-033", f"only root can make folders of {name}", found=caller.name, allowed=f"root or {name}"
+        )
+    gid = find_group(group) if group else user.gid
+    if group and not in_group(user, gid):
+        raise Refusal("E-SITE-043", f"{name} is not in group {group}", field="--group", found=group)
+    member = read_member(root, name, site=site)
+    if member is not None and member.transferred_to:
+        raise Refusal("E-SITE-034", f"the folders of {name} belong to {member.transferred_to} now", found=name)
+    if caller.uid != 0:
+        require_active(root, user, site=site)
+    made: list[Path] = []
+    for folder in owner_folders(root, name, project_group=bool(group)):
+        made += _make(folder, user, gid if folder.group else user.gid, root)
+    if is_admin(caller, site) and (member is None or member.state == RETIRED or member.uid != user.uid):
+        write_member(root, Member(name, user.uid, ACTIVE, now or utc_now()))
+    return made
+
+
+def write_member(root: StorageRoot, member: Member) -> None:
+    """Write the admins' record of a user, as the property of the owner of site/users. Raises Refusal E-STORE-02x."""
+    path = user_record(root, member.name)
+    try:
+        replace_json(path, member.as_json())
+        around = os.stat(path.parent)
+        if around.st_uid != os.geteuid():
+            os.chown(path, around.st_uid, around.st_gid)
+    except OSError as exc:
+        raise refusal(exc, path, "write") from exc
+
+
+def retire_user(root: StorageRoot, name: str, *, now: str = "") -> Member:
+    """Refuse new records of user `name` from now on; what is there stays readable, by whoever could read it.
+
+    The account need not exist any more if it was added before. As root the write permission of the user's top folders
+    is taken away as well, against accidents. Raises Refusal E-SITE-036 (needs an admin), E-SITE-030.
+    """
+    site, caller = load_site(root), real_user()
+    if not is_admin(caller, site):
+        raise Refusal("E-SITE-036", f"{caller.name} is no admin here", found=caller.name)
+    before = read_member(root, name, site=site)
+    uid = before.uid if before is not None else _uid_of(root, name)
+    kept = before.transferred_to if before is not None else ""
+    member = Member(name, uid, RETIRED, now or utc_now(), kept)
+    write_member(root, member)
+    if caller.uid == 0:
+        for folder in owner_folders(root, name):
+            _drop_write(folder.path, uid)
+    return member
+
+
+def _uid_of(root: StorageRoot, name: str) -> int:
+    """The account's uid, or, where the account is gone, the owner of the user's runs."""
+    try:
+        return find_user(name).uid
+    except Refusal:
+        try:
+            return os.lstat(root.owner_runs(name)).st_uid
+        except OSError:
+            raise Refusal("E-SITE-030", f"there is no user {name} and no folder of theirs", found=name) from None
+
+
+def _drop_write(path: Path, uid: int) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # missing or squatted: nothing of this user's to close
+    try:
+        found = os.fstat(fd)
+        if found.st_uid == uid:
+            os.fchmod(fd, stat.S_IMODE(found.st_mode) & ~0o222)
+    finally:
+        os.close(fd)
