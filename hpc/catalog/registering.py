@@ -22,6 +22,7 @@ from hpc.catalog.runtimes import Entry, Runtime, Runtimes, format_entries, parse
 from hpc.catalog.shelf import require_admin
 from hpc.errors import Refusal
 from hpc.sif import image
+from hpc.sif.apptainer import BUILD_BYTES, Apptainer
 from hpc.sif.glibc import image_glibc
 
 IMAGE_MODE, FOLDER_MODE = 0o644, 0o2755
@@ -174,3 +175,70 @@ def _write(root: StorageRoot, entries: dict[str, Entry]) -> None:
     if path.exists():
         files.replace(path.with_name(path.name + ".previous"), files.read_bytes(path))
     files.replace(path, format_entries(entries).encode("utf-8"))
+
+
+def provenance(definition: Path) -> str:
+    """`<file name>@sha256:…` of a definition, checked. Provenance only: the same definition gives another SIF each time.
+
+    Raises Refusal E-SIF-007.
+    """
+    from tuneplane.record.digest import digest_file
+
+    from hpc.sif.definitions import read_definition
+
+    read_definition(definition)
+    return f"{definition.name}@{digest_file(definition, follow=True)}"
+
+
+def shipped_definition(runtime_id: str) -> Path:
+    """The definition under containers/ whose `# runtime_id:` line names this id. Raises Refusal E-CATALOG-049."""
+    from hpc.catalog.shipped import shipped
+    from hpc.sif.definitions import read_definition
+
+    found = {read_definition(p).runtime_id: p for p in sorted(shipped("containers").glob("*.def"))}
+    if runtime_id not in found:
+        message = f"no shipped definition builds {runtime_id}"
+        raise Refusal("E-CATALOG-049", message, field="ID", found=runtime_id, allowed=", ".join(sorted(found)))
+    return found[runtime_id]
+
+
+def build(
+    root: StorageRoot,
+    runtime_id: str,
+    definition: Path | None,
+    *,
+    apptainer: Apptainer,
+    room: Path,
+    source: str = "",
+    replace: bool = False,
+    need_bytes: int = BUILD_BYTES,
+    now: Callable[[], str] = utc_now,
+) -> Registered:
+    """Build a SIF into site/images/ and register it; admins only. Without a definition the shipped one for the id is used.
+
+    Cache and temporary files of the build go to a new folder below `room` and are removed. Raises as `add`, and
+    E-CATALOG-049, E-SIF-001…003, 007, 008; then nothing of the build stays.
+    """
+    import shutil
+    import tempfile
+
+    from hpc.store.faults import refusal
+    from hpc.store.folders import make_folder
+
+    require_admin(root, "E-CATALOG-042", "build runtimes")
+    recipe = definition or shipped_definition(runtime_id)
+    made_by = provenance(recipe)
+    if runtime_id in read_entries(root) and not replace:
+        before = read_entries(root)[runtime_id]
+        raise Refusal("E-CATALOG-043", f"{runtime_id} is registered", field="ID", found=made_by, allowed=before.sha256)
+    make_folder(root.images, FOLDER_MODE)
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix="tp-build-", dir=room))
+    except OSError as exc:
+        raise refusal(exc, room, "make a folder for the build in") from exc
+    try:
+        out = scratch / "image.sif"
+        apptainer.build(out, recipe, cache_dir=scratch / "cache", tmp_dir=scratch / "tmp", need_bytes=need_bytes)
+        return add(root, runtime_id, out, copy=True, source=source, definition=made_by, replace=replace, now=now)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

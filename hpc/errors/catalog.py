@@ -139,6 +139,12 @@ KINDS: dict[str, ErrorKind] = table(
         "`tp recipe upgrade EXP` shows what changes; then check config.yaml.",
     ),
     ErrorKind(
+        "E-CATALOG-029",
+        "a lock could not be written",
+        "Writing one experiment's lock failed. The locks written before it were put back; nothing was upgraded.",
+        "Make room, or mend the permissions of the folder that is named, and upgrade again.",
+    ),
+    ErrorKind(
         "E-CATALOG-030",
         "observability_url is required",
         "The recipe declares external observability: where its dashboard is must be said.",
@@ -207,7 +213,7 @@ KINDS: dict[str, ErrorKind] = table(
     ErrorKind(
         "E-CATALOG-049",
         "no definition for this runtime",
-        "There is no --definition, none on record, and no shipped containers/*.def that says it builds this id.",
+        "There is no --definition, and no shipped containers/*.def says that it builds this id.",
         "Give --definition FILE.def.",
     ),
 )
