@@ -42,7 +42,7 @@ TABLE: Final = (
         r"too many (requests|rpcs)", r"rate limit", r"unable to create job record, try again", r"try again (later|in)",
         r"unable to connect to database", r"persistent connection", r"problem talking to the database",
         r"connection to \S*slurmdbd", r"failed to connect to authentication agent", r"munge encode failed",
-        r"expired credential", r"protocol authentication error",
+        r"expired credential", r"protocol authentication error", r"unexpected message received",
     ),
     _family("unknown", "E-SLURM-004", "", r"slurm internal error, contact system administrator"),
     _family("refuse", "E-SLURM-006", "", r"accounting storage is disabled"),
