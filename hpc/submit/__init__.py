@@ -1,0 +1,1 @@
+"""Flags to queued: the JobSpec is built, packed, admitted, rendered and submitted exactly once."""

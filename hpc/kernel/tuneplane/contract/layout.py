@@ -1,6 +1,6 @@
 """Every path below a storage root, in one place. Pure path algebra: nothing here touches the disk.
 
-    <root>/site/ registry/ runs/<owner>/<exp>/<run_id>/ admitted/ cache/ state/<user>/
+<root>/site/ registry/ runs/<owner>/<exp>/<run_id>/ admitted/ cache/ state/<user>/
 """
 
 from __future__ import annotations

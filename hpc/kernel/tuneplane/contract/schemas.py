@@ -20,3 +20,8 @@ ATTEMPT_END: Final = "tuneplane-hpc/attempt-end/v1"
 REQUEUE: Final = "tuneplane-hpc/requeue/v1"
 REPORT: Final = "tuneplane-hpc/report/v1"
 CHECKPOINT: Final = "tuneplane-hpc/checkpoint/v1"
+
+SIGNED_KEYS: Final = (
+    "schema", "run_id", "owner", "uid", "spec_digest", "package_digest", "verdict", "mode", "admitted_at", "kernel",
+)  # fmt: skip
+"""What the signature of an enforced admission covers, as canonical JSON of these keys."""

@@ -168,7 +168,7 @@ def _scan(folder_fd: int, prefix: str) -> Iterator[FileEntry]:
 def tree_digest_v2(entries: Iterable[FileEntry]) -> str:
     """Digest of a framed manifest. Raises TreeError when a path stands twice."""
     listed = sorted(entries, key=lambda e: e.path)
-    for one, other in zip(listed, listed[1:]):
+    for one, other in zip(listed, listed[1:], strict=False):
         if one.path == other.path:
             raise TreeError(f"{one.path}: stands twice")
     return digest_bytes(V2_DOMAIN + canonical_bytes([e.as_json() for e in listed]))

@@ -1,0 +1,84 @@
+"""Codes of what can go wrong inside the job. The login node's catalogue takes them over, so that `tp job why` explains them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# code: (title, cause, mend)
+JOB_FAULTS: Final[dict[str, tuple[str, str, str]]] = {
+    "E-JOB-001": (
+        "the package's own records cannot be read",
+        "A file below work/.tuneplane/ is missing, is not JSON or has another shape.",
+        "Submit again; the package on disk is damaged.",
+    ),
+    "E-JOB-002": (
+        "the package is not what was packed",
+        "A file of the package was changed, added, removed or replaced by a link after submission.",
+        "Submit again instead of editing a package; the message names the files and both digests.",
+    ),
+    "E-JOB-003": (
+        "not admitted",
+        "admission.json is missing, unreadable or says no.",
+        "Submit with `tp submit`, which asks for admission.",
+    ),
+    "E-JOB-004": (
+        "the admission is for another package",
+        "admission.json does not carry the digests that the job computed: it was edited, copied, or the package changed.",
+        "Submit again.",
+    ),
+    "E-JOB-005": (
+        "admitted for another user",
+        "The job runs under another uid than the one that was admitted.",
+        "Submit as yourself.",
+    ),
+    "E-JOB-006": (
+        "the site's policy cannot be trusted",
+        "site/policy.json is unreadable or writable by everybody.",
+        "Ask an admin to run `tp site sync`.",
+    ),
+    "E-JOB-007": (
+        "this site runs enforced admissions only",
+        "The admission is advisory.",
+        "Submit with `tp submit`; the site file sends it through the service user.",
+    ),
+    "E-JOB-008": (
+        "the admission's signature is not the site's",
+        "admission.json was forged or edited, or the site's key changed.",
+        "Submit again.",
+    ),
+    "E-JOB-009": (
+        "an input changed since submission",
+        "A model or data file is missing or differs from what was recorded when the job was submitted.",
+        "Put the file back, or submit again with the new one.",
+    ),
+    "E-JOB-010": (
+        "the training kernel changed",
+        "The kernel archive under site/kernels/ is missing or has another digest.",
+        "Ask an admin to run `tp site sync`.",
+    ),
+    "E-JOB-011": (
+        "the allocation differs from the spec's shape",
+        "Slurm gave other nodes or GPUs than the spec asks for, or the container does not see them.",
+        "Look at the profile's gpu_dialect and at `tp doctor --probe`.",
+    ),
+    "E-JOB-012": (
+        "the batch script is incomplete",
+        "A TP_ variable is missing; a site template was edited too far.",
+        "`tp template lint`, then submit again.",
+    ),
+    "E-JOB-013": (
+        "the nodes did not come together",
+        "A file could not be written, or node 0 did not publish its port before the deadline.",
+        "Look at logs/node-*.log of the attempt; the message names who is missing.",
+    ),
+    "E-JOB-014": (
+        "the verifying kernel changed",
+        "The archive under site/kernels/ that checks everything else is missing or has another digest.",
+        "Ask an admin to run `tp site sync`, then submit again.",
+    ),
+    "E-JOB-015": (
+        "the image changed",
+        "The SIF is missing or is not the one that was registered.",
+        "Ask an admin to run `tp runtime verify` and to register the new image under a new id.",
+    ),
+}

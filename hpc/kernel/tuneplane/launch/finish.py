@@ -1,0 +1,218 @@
+"""The batch step's last act: read what the nodes left, decide, write end.json, the artifacts, the report, and join the event chains."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tuneplane.contract import schemas
+from tuneplane.launch.place import Place
+from tuneplane.launch.verdict import Ending, Seen, decide, runs_again
+from tuneplane.record.canonical import pretty_bytes
+from tuneplane.record.digest import digest_bytes, digest_file, digest_json
+from tuneplane.record.events import EventWriter, read_all
+from tuneplane.record.files import read_json, write_json_new, write_new
+from tuneplane.record.times import parse_utc, utc_now
+
+MAX_ARTIFACT_FILES = 4096
+
+
+def _maybe(path: os.PathLike[str]) -> dict[str, Any] | None:
+    try:
+        value = read_json(path)
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def checkpoint_step(place: Place) -> int | None:
+    """Step of the newest complete checkpoint, from the pointer that is written last."""
+    pointer = _maybe(place.run.checkpoints / "latest.json")
+    step = (pointer or {}).get("step")
+    return step if isinstance(step, int) else None
+
+
+def look(place: Place, env: Mapping[str, str], lead_s: float) -> Seen:
+    """Gather the facts of `Seen` from the disk and the batch script's variables."""
+    nodes = {k: _maybe(place.attempt.nodes / f"{k}.end.json") for k in range(len(place.hosts))}
+    left: float | None = None
+    started, limit = _maybe(place.attempt.start), env.get("TP_TIME_S", "")
+    if limit and started:
+        left = parse_utc(started["started_at"]).timestamp() + float(limit) - time.time()
+    return Seen(
+        nodes,
+        (place.run.root / "stop_requested").exists(),
+        env.get("TP_WARNED", ""),
+        env.get("TP_JOB_STATE", ""),
+        int(env.get("TP_STEP_CODE", "0")),
+        left,
+        lead_s,
+    )
+
+
+def collect_artifacts(place: Place, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Files below out/ that the recipe declares, with size and SHA-256. Links and files past the cap are left out, never followed."""
+    declared = recipe.get("artifacts", {})
+    out = place.attempt.out
+    rows: dict[str, dict[str, Any]] = {}
+    for kind in ("checkpoints", "logs", "exports", "evaluations"):
+        for pattern in declared.get(kind, ()):
+            for found in sorted(glob.glob(os.path.join(glob.escape(str(out)), pattern))):
+                for path in _files_below(found):
+                    name = os.path.relpath(path, out)
+                    if len(rows) < MAX_ARTIFACT_FILES and os.path.realpath(path) == os.path.join(
+                        os.path.realpath(out), name
+                    ):
+                        rows[name] = {
+                            "kind": kind,
+                            "path": name,
+                            "size": os.path.getsize(path),
+                            "sha256": digest_file(path),
+                        }
+    return [rows[name] for name in sorted(rows)]
+
+
+def _files_below(path: str) -> list[str]:
+    if os.path.isfile(path):
+        return [] if os.path.islink(path) else [path]
+    return [
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(path)
+        for name in sorted(names)
+        if not os.path.islink(os.path.join(folder, name))
+    ]
+
+
+def _end_record(
+    place: Place, run_id: str, ending: Ending, again: bool, reason: str, step: int | None
+) -> dict[str, Any]:
+    klass = "no_progress" if reason == "no_progress" else ending.klass
+    return {
+        "schema": schemas.ATTEMPT_END,
+        "run_id": run_id,
+        "attempt": place.attempt.number,
+        "job_id": place.job_id,
+        "ended_at": utc_now(),
+        "class": klass,
+        "exit_code": ending.exit_code,
+        "signal": ending.signal,
+        "message": ending.message,
+        "step": step,
+        "requeue": again,
+        "reason": reason,
+    }
+
+
+def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> bytes:
+    spec, launch = read_json(place.work / ".tuneplane/jobspec.json"), read_json(place.work / ".tuneplane/launch.json")
+    recipe, start = read_json(place.work / ".tuneplane/recipe.json"), _maybe(place.attempt.start) or {}
+    admission = _maybe(place.admission) or {}
+    attempts = [
+        _maybe(place.run.attempt(n).end) or {"attempt": n, "class": "lost"} for n in range(place.attempt.number)
+    ]
+    return pretty_bytes(
+        {
+            "schema": schemas.REPORT,
+            "run_id": place.run.run_id,
+            "owner": admission.get("owner", ""),
+            "exp": spec["metadata"]["name"],
+            "status": end["class"],
+            "started_at": start.get("started_at"),
+            "ended_at": end["ended_at"],
+            "attempts": [*attempts, dict(end)],
+            "spec_digest": digest_json(spec),
+            "package_digest": admission.get("package_digest"),
+            "admission": admission.get("mode"),
+            "recipe": spec["spec"]["recipe"],
+            "provenance": spec.get("provenance", {}),
+            "inputs": launch.get("inputs", {}),
+            "runtime": launch.get("runtime", {}),
+            "kernel": launch.get("kernel", {}),
+            "policies": launch.get("policies", {}),
+            "slurm": {
+                "job_id": place.job_id,
+                "cluster": place.cluster,
+                "partition": env.get("SLURM_JOB_PARTITION", ""),
+                "hosts": list(place.hosts),
+                "restart_count": place.restart_count,
+                "account": env.get("SLURM_JOB_ACCOUNT", ""),
+            },
+            "script_sha256": env.get("TP_SCRIPT_SHA256", ""),
+            "result": _maybe(place.attempt.out / "result.json"),
+            "artifacts": collect_artifacts(place, recipe),
+        }
+    )
+
+
+def _join_events(place: Place, end: Mapping[str, Any], report_sha256: str | None) -> None:
+    writer = EventWriter(place.run.events, f"batch-{place.attempt.number}", run_id=place.run.run_id, now=utc_now)
+    heads = {
+        c.writer: {"hash": c.head, "count": len(c.events)}
+        for c in read_all(place.run.events)
+        if c.writer != f"batch-{place.attempt.number}"
+    }
+    details: dict[str, Any] = {
+        "heads": heads,
+        "attempt": end["attempt"],
+        "class": end["class"],
+        "requeue": end["requeue"],
+        "end_sha256": digest_json(end),
+    }
+    if report_sha256:
+        details["report_sha256"] = report_sha256
+    stage = {"done": "completed", "preempted": "preempted", "cancelled": "cancelled"}.get(end["class"], "failed")
+    status = "completed" if end["class"] == "done" else ("queued" if end["requeue"] else "failed")
+    writer.append(stage, status, end["message"], **details)
+
+
+def finish(place: Place, env: Mapping[str, str]) -> str:
+    """Write the attempt's end once and return what the batch script shall do: `done`, `requeue`, `failed`, or `wait`.
+
+    `wait`: a node seems to have died; Slurm is given the site's grace to find out and to requeue the job itself, and nothing is written yet.
+    Called again for the same attempt it changes nothing and repeats the decision.
+    """
+    if settled := _maybe(place.attempt.end):
+        return _word(settled)
+    launch = _maybe(place.work / ".tuneplane/launch.json") or {}
+    policies = launch.get("policies") or {"requeue_on": [], "max_attempts": 1, "lead_s": 0}
+    ending, step = decide(look(place, env, float(policies["lead_s"]))), checkpoint_step(place)
+    if ending.klass == "node_fail" and float(env.get("TP_WAITED_S", "0")) < float(policies.get("node_grace_s", 0)):
+        return "wait"
+    previous = [e for n in range(place.attempt.number - 1, -1, -1) if (e := _maybe(place.run.attempt(n).end))]
+    first = place.attempt.number - place.restart_count
+    again, reason = runs_again(
+        ending, policies, attempt=place.attempt.number, first_attempt=first, step=step, previous=previous
+    )
+    end = _end_record(place, place.run.run_id, ending, again, reason, step)
+    report_sha256 = None
+    if end["class"] == "done":
+        data = _report(place, end, env)
+        try:
+            write_new(place.run.report, data)
+        except FileExistsError:
+            data = place.run.report.read_bytes()
+        report_sha256 = digest_bytes(data)
+    if again:
+        write_json_new(
+            place.attempt.requeue,
+            {
+                "schema": schemas.REQUEUE,
+                "run_id": place.run.run_id,
+                "attempt": place.attempt.number,
+                "job_id": place.job_id,
+                "restart_count": place.restart_count,
+                "reason": reason,
+                "step": step,
+                "at": end["ended_at"],
+            },
+        )
+    write_json_new(place.attempt.end, end)
+    _join_events(place, end, report_sha256)
+    return _word(end)
+
+
+def _word(end: Mapping[str, Any]) -> str:
+    return "done" if end["class"] == "done" else ("requeue" if end["requeue"] else "failed")

@@ -1,0 +1,122 @@
+"""How an attempt ended, and whether it runs again: pure rules over what the nodes, the ranks and the batch script saw.
+
+| class | what it means |
+|---|---|
+| done | every rank of every node ended with 0 |
+| cancelled | somebody asked for the end: `tp job stop`, or scancel |
+| refused | a launcher did not start the job; nothing of the user's code ran |
+| preempted | a warning came with time left on the limit, and the ranks saved or were killed by it |
+| timeout | a warning came at the end of the time limit |
+| node_fail | a node's launcher disappeared, or ranks lost a peer and nobody crashed |
+| no_progress | the class would run again, but this attempt and the one before made no step |
+| error | a rank ended by itself with something else than 0 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuneplane.contract import exits
+
+KILLED_BY_WARNING = (10, 12, 15)  # USR1, USR2, TERM
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Facts at the end of an attempt. `nodes` maps a node number to its end record or None; times in seconds."""
+
+    nodes: Mapping[int, Mapping[str, Any] | None]
+    stop_requested: bool
+    warned: str  # "", "USR2" or "TERM": what the batch script got
+    slurm_state: str  # scontrol's JobState, or ""
+    step_code: int  # exit code of srun, or of the launcher on the local fleet
+    left_s: float | None  # time left on the limit when the attempt ended, None where there is none
+    lead_s: float
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The verdict on one attempt."""
+
+    klass: str
+    exit_code: int
+    signal: int
+    message: str
+    saved: bool
+
+
+def _ranks(seen: Seen) -> list[Mapping[str, Any]]:
+    return [r for node in seen.nodes.values() if node for r in node.get("ranks", ())]
+
+
+def _warning_class(seen: Seen) -> str:
+    if seen.warned == "TERM" and seen.slurm_state.startswith("CANCELLED"):
+        return "cancelled"
+    at_limit = seen.left_s is not None and seen.left_s <= seen.lead_s + 60
+    return "timeout" if at_limit else "preempted"
+
+
+def decide(seen: Seen) -> Ending:
+    """The class of an attempt's end. Total: every combination has an answer."""
+    ranks = _ranks(seen)
+    missing = sorted(k for k, node in seen.nodes.items() if node is None)
+    refused = next((n["refused"] for n in seen.nodes.values() if n and n.get("refused")), None)
+    saved = any(r["exit_code"] == exits.PREEMPTED for r in ranks)
+    if not missing and ranks and all(r["exit_code"] == exits.DONE for r in ranks):
+        return Ending("done", 0, 0, "every rank is done", False)
+    if seen.stop_requested:
+        return Ending("cancelled", seen.step_code, 0, "stopped on request", saved)
+    if refused:
+        return Ending("refused", exits.LAUNCH_FAILED, 0, f"{refused['code']} {refused['message']}", False)
+    quiet = (exits.DONE, exits.PREEMPTED, exits.PEER_LOST)
+    warned = seen.warned or next((w[-1][3:] for n in seen.nodes.values() if n and (w := n.get("warned"))), "")
+    crashed = [
+        r
+        for r in ranks
+        if r["exit_code"] not in quiet and not r.get("by_us") and not (warned and r.get("signal") in KILLED_BY_WARNING)
+    ]
+    if crashed:
+        first = crashed[0]
+        how = (
+            f"was killed by signal {first['signal']}"
+            if first.get("signal")
+            else f"ended with exit code {first['exit_code']}"
+        )
+        return Ending("error", first["exit_code"], first.get("signal", 0), f"rank {first['rank']} {how}", saved)
+    lost = any(r["exit_code"] == exits.PEER_LOST for r in ranks)
+    if warned and not lost and (saved or ranks or missing):
+        word = "all ranks saved" if saved and not missing else "ended by the warning"
+        return Ending(
+            _warning_class(Seen(seen.nodes, False, warned, seen.slurm_state, seen.step_code, seen.left_s, seen.lead_s)),
+            exits.PREEMPTED,
+            0,
+            f"{warned}: {word}",
+            saved,
+        )
+    if missing:
+        return Ending("node_fail", seen.step_code, 0, f"no end record from node {', '.join(map(str, missing))}", saved)
+    if lost:
+        return Ending("node_fail", exits.PEER_LOST, 0, "ranks lost a peer and none of them crashed", saved)
+    return Ending("error", seen.step_code, 0, f"the step ended with exit code {seen.step_code}", saved)
+
+
+def runs_again(
+    ending: Ending,
+    policies: Mapping[str, Any],
+    *,
+    attempt: int,
+    first_attempt: int,
+    step: int | None,
+    previous: Sequence[Mapping[str, Any]],
+) -> tuple[bool, str]:
+    """(again, reason). `previous` are the end records of earlier attempts, newest first; `step` the newest complete checkpoint's."""
+    if ending.klass not in policies["requeue_on"]:
+        return False, f"class {ending.klass} is not in requeue_on"
+    used = attempt - first_attempt + 1
+    if used >= policies["max_attempts"]:
+        return False, f"max_attempts is {policies['max_attempts']}"
+    if previous and previous[0].get("requeue") and previous[0].get("step") == step and ending.klass != "node_fail":
+        return False, "no_progress"
+    return True, f"class {ending.klass}, attempt {used} of {policies['max_attempts']}"

@@ -1,0 +1,233 @@
+"""Admission: a verdict on a job package from its bytes, the registry and the uid alone.
+
+`admit` reads the package back from disk. It believes neither the process that wrote it nor anything the package says about itself: files against
+the list, the spec against its grammar, recipe and runtime against the site's catalogue, launch.json against the rules that make it, the kernel
+against the site's, GPUs against the quota. The verdict of a user's own uid is `advisory`; `enforced` is `hpc.submit.enforce`.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tuneplane.contract import schemas
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.digest import FileEntry, TreeError, digest_json, scan_tree, tree_digest_v2
+from tuneplane.record.files import read_json
+
+from hpc.errors import Refusal, Refusals
+from hpc.submit import launchplan
+from hpc.submit.kernelzip import find_kernels
+
+if TYPE_CHECKING:
+    from hpc.catalog.recipes import Recipe
+    from hpc.site.sitefile import Site
+    from hpc.spec.jobspec import JobSpec
+
+PACKAGE_LIST = ".tuneplane/package.json"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the owner's other runs hold: GPUs and number of queued or running runs."""
+
+    gpus: int
+    jobs: int
+
+
+def owner_of(run: RunPaths) -> tuple[int, str]:
+    """(uid, name) of the package's owner, as the file system says. Raises Refusal E-SUBMIT-070."""
+    info = os.lstat(run.root)
+    try:
+        name = pwd.getpwuid(info.st_uid).pw_name
+    except KeyError as exc:
+        raise Refusal(
+            "E-SUBMIT-070", f"uid {info.st_uid} has no name here", field=str(run.root), found=info.st_uid
+        ) from exc
+    if run.owner != name:
+        raise Refusal(
+            "E-SUBMIT-070",
+            f"the folder of {run.owner} holds a run of {name}",
+            field=str(run.root),
+            found=name,
+            allowed=run.owner,
+        )
+    return info.st_uid, name
+
+
+def read_package(run: RunPaths) -> tuple[dict[str, Any], dict[str, Any], str, list[FileEntry]]:
+    """(jobspec, launch, package digest, entries) after comparing every byte with the list. Raises Refusal(s) E-SUBMIT-071."""
+    try:
+        listing = read_json(run.package)
+        listed = {e.path: e for e in map(FileEntry.from_json, listing["files"])}
+        have = {e.path: e for e in scan_tree(run.work) if e.path != PACKAGE_LIST}
+        spec, launch = read_json(run.jobspec), read_json(run.launch)
+    except (OSError, ValueError, KeyError, TypeError, TreeError) as exc:
+        raise Refusal("E-SUBMIT-071", f"the package cannot be read whole: {exc}", field=str(run.work)) from exc
+    faults = [
+        Refusal("E-SUBMIT-071", "not what the list says", field=path, found=getattr(have.get(path), "sha256", "missing"),
+                allowed=getattr(listed.get(path), "sha256", "not in the list"))
+        for path in sorted(listed.keys() | have.keys())
+        if listed.get(path) != have.get(path)
+    ]  # fmt: skip
+    if faults:
+        raise Refusals(faults)
+    return spec, launch, tree_digest_v2(listed.values()), list(listed.values())
+
+
+def quota_refusals(spec: JobSpec, site: Site, owner: str, used: Usage) -> list[Refusal]:
+    """GPUs and jobs of this run and the owner's others against the quota; both numbers are named."""
+    mine = sum(p.nodes * p.gpus_per_node for p in spec.spec.resources.pools)
+    own = site.quota.users.get(owner)
+    gpus = own.gpus if own is not None and own.gpus is not None else site.quota.gpus
+    jobs = own.jobs if own is not None and own.jobs is not None else site.quota.jobs
+    out = []
+    if mine and used.gpus + mine > gpus:
+        out.append(
+            Refusal(
+                "E-SUBMIT-072",
+                f"{owner} would hold {used.gpus + mine} GPUs ({used.gpus} queued or running and {mine} here)",
+                field="spec.resources.pools",
+                found=used.gpus + mine,
+                allowed=f"at most {gpus}",
+            )
+        )
+    if used.jobs + 1 > jobs:
+        out.append(
+            Refusal(
+                "E-SUBMIT-073",
+                f"{owner} has {used.jobs} jobs queued or running",
+                field="quota.jobs",
+                found=used.jobs + 1,
+                allowed=f"at most {jobs}",
+            )
+        )
+    return out
+
+
+def _version_refusal(site: Site, core_version: str) -> list[Refusal]:
+    from packaging.version import InvalidVersion, Version
+
+    allowed = f"{site.tp_min or 'any'} to {site.tp_max or 'any'}"
+    try:
+        version = Version(core_version)
+    except InvalidVersion:
+        return [
+            Refusal(
+                "E-SUBMIT-074", "not a version", field="provenance.core_version", found=core_version, allowed=allowed
+            )
+        ]
+    if (site.tp_min and version < Version(site.tp_min)) or (site.tp_max and version > Version(site.tp_max)):
+        return [
+            Refusal(
+                "E-SUBMIT-074",
+                "this site takes other versions of tp",
+                field="provenance.core_version",
+                found=core_version,
+                allowed=allowed,
+            )
+        ]
+    return []
+
+
+def _launch_refusals(launch: Mapping[str, Any], spec: JobSpec, recipe: Recipe, site: Site, work: str) -> list[Refusal]:
+    """launch.json against the rules that make it from the spec."""
+    options = launch.get("options") or {}
+    kept = ("entry", "shape", "hyperparams", "peft", "policies", "network")
+    want = launchplan.launch_document(spec, recipe, site, options=options, work=work, given={})
+    return [
+        Refusal("E-SUBMIT-075", "launch.json is not what the spec gives", field=f"launch.{key}", found=repr(launch.get(key))[:200],
+                allowed=repr(want[key])[:200])
+        for key in kept
+        if launch.get(key) != want[key]
+    ]  # fmt: skip
+
+
+def _runtime_refusals(launch: Mapping[str, Any], spec: JobSpec, root: StorageRoot, site: Site) -> list[Refusal]:
+    from hpc.catalog.runtimes import Runtimes
+
+    recorded = launch.get("runtime") or {}
+    if not recorded.get("container"):
+        if site.fleets.get(launch.get("fleet", "")) and site.fleets[launch["fleet"]].kind == "local":
+            return []
+        return [
+            Refusal(
+                "E-SUBMIT-076",
+                "no image, and the fleet is not local",
+                field="launch.runtime",
+                allowed="a registered SIF",
+            )
+        ]
+    runtimes = Runtimes.load(root)
+    framework = spec.spec.framework
+    runtime = runtimes.by_image(framework.image, site) if framework.image else runtimes.get(recorded["runtime_id"])
+    if recorded.get("sha256") != runtime.sha256 or recorded.get("sif") != str(runtime.sif):
+        return [
+            Refusal(
+                "E-SUBMIT-076",
+                "not the registered image",
+                field="launch.runtime",
+                found=recorded.get("sha256"),
+                allowed=runtime.sha256,
+            )
+        ]
+    return []
+
+
+def _recipe_refusals(spec: JobSpec, recipe: Recipe, run: RunPaths, site: Site) -> list[Refusal]:
+    from hpc.catalog.locks import admission_refusals, observability_refusal
+
+    version = spec.provenance.core_version
+    out = [*admission_refusals(spec.normalised(), recipe, version), *_version_refusal(site, version)]
+    url = observability_refusal(recipe, spec.spec.framework.observability_url)
+    if url is not None:
+        out.append(url)
+    if read_json(run.recipe) != recipe.manifest:
+        out.append(
+            Refusal(
+                "E-SUBMIT-077",
+                "recipe.json in the package is not the site's recipe",
+                field="spec.recipe",
+                allowed=recipe.digest,
+            )
+        )
+    return out
+
+
+def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str], Usage]) -> dict[str, Any]:
+    """The body of admission.json (without mode, time and signature). Raises Refusal(s), everything that is wrong at once."""
+    from hpc.catalog.shelf import Catalogue
+    from hpc.spec.jobspec import parse
+
+    uid, owner = owner_of(run)
+    document, launch, package_digest, _ = read_package(run)
+    spec = parse(document)
+    recipe = Catalogue.load(root).get(spec.spec.recipe.name)
+    work = str(root.admitted / run.run_id / "work" if site.admission.mode == "enforced" else run.work)
+    faults = [
+        *_recipe_refusals(spec, recipe, run, site),
+        *_launch_refusals(launch, spec, recipe, site, work),
+        *_runtime_refusals(launch, spec, root, site),
+        *launchplan.limit_refusals(launch.get("options") or {}, site, sum(p.nodes for p in spec.spec.resources.pools)),
+        *quota_refusals(spec, site, owner, usage(owner)),
+    ]
+    kernel = find_kernels(root).as_json()
+    if launch.get("kernel") != kernel:
+        faults.append(
+            Refusal(
+                "E-SUBMIT-078",
+                "not the site's kernel",
+                field="launch.kernel",
+                found=repr(launch.get("kernel"))[:200],
+                allowed=repr(kernel),
+            )
+        )
+    if faults:
+        raise Refusals(faults)
+    return {
+        "schema": schemas.ADMISSION, "run_id": run.run_id, "owner": owner, "uid": uid, "spec_digest": digest_json(document),
+        "package_digest": package_digest, "kernel": kernel, "verdict": "admitted",
+    }  # fmt: skip

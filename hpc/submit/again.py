@@ -1,0 +1,78 @@
+"""Retry and resume: the same run and package, a new submission whose first attempt is the next number."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.files import read_json
+
+from hpc.errors import Refusal
+from hpc.submit.pipeline import Clock, Submitted, dispatch, queued_ids, slurm_of
+from hpc.submit.prepare import Around, Prepared
+from hpc.submit.usage import holds, newest_number
+
+if TYPE_CHECKING:
+    from hpc.site.sitefile import Site
+
+
+def load_prepared(root: StorageRoot, site: Site, run: RunPaths) -> Prepared:
+    """The submission of an existing run, from its own package and today's catalogue. Raises Refusal(s)."""
+    from hpc.catalog.runtimes import Runtimes
+    from hpc.catalog.shelf import Catalogue
+    from hpc.spec.jobspec import parse
+    from hpc.submit.admission import read_package
+    from hpc.submit.kernelzip import find_kernels
+
+    document, launch, _, _ = read_package(run)
+    spec, recorded = parse(document), launch["runtime"]
+    runtime = Runtimes.load(root).get(recorded["runtime_id"]) if recorded.get("container") else None
+    if runtime is not None and runtime.sha256 != recorded["sha256"]:
+        raise Refusal(
+            "E-SUBMIT-076",
+            "not the image of the first attempt",
+            field="launch.runtime",
+            found=runtime.sha256,
+            allowed=recorded["sha256"],
+        )
+    work = root.admitted / run.run_id / "work" if site.admission.mode == "enforced" else run.work
+    records = {"jobspec.json": document, "recipe.json": read_json(run.recipe), "launch.json": launch}
+    profiles = tuple(site.profiles[p] for p in launch["profiles"])
+    recipe = Catalogue.load(root).get(spec.spec.recipe.name)
+    return Prepared(
+        run, spec, recipe, runtime, find_kernels(root), launch["fleet"], launch["options"], profiles, [], records, work
+    )
+
+
+def resubmit(
+    root: StorageRoot,
+    site: Site,
+    run: RunPaths,
+    *,
+    user: str,
+    uid: int,
+    resume: bool,
+    clock: Clock,
+    sleep: Callable[[float], None],
+) -> Submitted:
+    """Submit the next attempt. `resume` needs a complete checkpoint; without it (retry) training starts where its checkpoints are, or anew.
+
+    Raises Refusal E-SUBMIT-090 while the run is queued or running, E-SUBMIT-091 without a checkpoint to resume from.
+    """
+    if run.owner != user:
+        raise Refusal("E-SUBMIT-092", f"{run.run_id} is {run.owner}'s", field=run.run_id, found=user, allowed=run.owner)
+    prepared = load_prepared(root, site, run)
+    fleet = site.fleets[prepared.fleet]
+    slurm = slurm_of(fleet, site) if fleet.kind == "slurm" else None
+    if holds(run, queued_ids(slurm, user) if slurm else None):
+        raise Refusal("E-SUBMIT-090", f"{run.run_id} has not ended", field=run.run_id)
+    if resume and not (run.checkpoints / "latest.json").is_file():
+        raise Refusal("E-SUBMIT-091", f"{run.run_id} has no complete checkpoint", field=run.run_id)
+    if (run.root / "stop_requested").exists():
+        os.rename(run.root / "stop_requested", run.root / f"stop_requested.{newest_number(run, 'attempts') or 0}")
+    first = max(newest_number(run, "attempts") or 0, newest_number(run, "submissions") or 0) + 1
+    around: Any = Around(root, site, user, uid, project=None, cwd=Path("/"))
+    return dispatch(around, prepared, first=first, clock=clock, sleep=sleep, slurm=slurm)

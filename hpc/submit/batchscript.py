@@ -1,0 +1,168 @@
+"""The frozen script of one submission: typed directives, quoted settings, the template in force."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.digest import digest_bytes
+
+from hpc.errors import Refusal
+from hpc.spec.durations import parse_time
+from hpc.submit import directives, template
+from hpc.submit.launchplan import is_per_node
+
+if TYPE_CHECKING:
+    from hpc.site.sitefile import Fleet
+    from hpc.submit.prepare import Prepared
+
+PLAIN_PATH = re.compile(r"^/[A-Za-z0-9_./@+=~-]*$")
+
+
+@dataclass(frozen=True)
+class Script:
+    """A rendered script, which template made it, and its digest."""
+
+    text: str
+    template: str
+    template_sha256: str
+    sha256: str
+    nodes: int
+    time_s: int | None
+
+
+def plain_path(path: Path | str, field: str) -> str:
+    """A path that may stand on a directive line and in a mount. Raises Refusal E-SUBMIT-012."""
+    text = str(path)
+    if not PLAIN_PATH.match(text):
+        raise Refusal(
+            "E-SUBMIT-012",
+            "a path with a blank, quote, comma or colon",
+            field=field,
+            found=repr(text),
+            allowed="letters, digits and _ . / @ + = ~ -",
+        )
+    return text
+
+
+def mounts(root: StorageRoot, run: RunPaths, work: Path, inputs: dict[str, Any], binds: list[str]) -> list[str]:
+    """`--mount` values: the storage root read-only, the run writable, the package read-only again, inputs and site paths read-only."""
+    rows = [(root.path, False), (run.root, True), (work, False)]
+    inside = f"{root.path}/"
+    rows += [
+        (Path(source["path"]), False) for _, source in sorted(inputs.items()) if not source["path"].startswith(inside)
+    ]
+    rows += [(Path(b), False) for b in binds]
+    out = []
+    for path, writable in rows:
+        text = plain_path(path, "mount")
+        line = f"type=bind,src={text},dst={text}" + ("" if writable else ",ro")
+        if line not in out:
+            out.append(line)
+    return out
+
+
+def _warning_signal(prepared: Prepared) -> str | None:
+    """The directive for the warning. A user's own script gets one only if it asks, since most programs die of it."""
+    if prepared.options.get("signal"):
+        from hpc.spec.signals import format_signal, parse_signal
+
+        asked = parse_signal(str(prepared.options["signal"]))
+        return format_signal(asked) if asked.batch else f"B:{asked.name}@{asked.lead_s}"
+    if is_per_node(prepared.recipe):
+        return None
+    return f"B:USR2@{prepared.records['launch.json']['policies']['lead_s']}"
+
+
+def _settings(
+    root: StorageRoot, prepared: Prepared, fleet: Fleet, cluster: str, first: int, nonce: str, time_s: int | None
+) -> dict[str, str]:
+    launch, runtime, kernel = prepared.records["launch.json"], prepared.runtime, prepared.kernel
+    first_pool = prepared.spec.normalised()["spec"]["resources"]["pools"][0]
+    rank_entry = launch["entry"]["kind"] == "rank"
+    profile = prepared.pool_profiles[0].model_dump()
+    out = {
+        "TP_ROOT": plain_path(root.path, "storage root"),
+        "TP_RUN_DIR": plain_path(prepared.run.root, "run"),
+        "TP_RUN_ID": prepared.run.run_id,
+        "TP_WORK": plain_path(prepared.work, "work"),
+        "TP_ADMISSION": str(prepared.work.parent / "admission.json"),
+        "TP_FIRST_ATTEMPT": str(first),
+        "TP_NONCE": nonce,
+        "TP_CLUSTER": cluster,
+        "TP_NODES": str(launch["shape"]["nodes"]),
+        "TP_POOLS": str(len(launch["shape"]["pools"])),
+        "TP_CPUS": str(directives.cpus_of({"gpus_per_node": 0, **first_pool}, profile, prepared.options)),
+        "TP_TIME_S": str(time_s or ""),
+        "TP_SLURM_BIN": fleet.bin_dir,
+        "TP_VERIFIER": plain_path(kernel.verifier, "kernel"),
+        "TP_VERIFIER_SHA256": kernel.verifier_digest.removeprefix("sha256:"),
+        "TP_TRAINING_ZIP": plain_path(kernel.training, "kernel") if rank_entry else "",
+        "TP_TRAINING_SHA256": kernel.training_digest if rank_entry else "",
+        "TP_PYTHON": sys.executable,
+        "TP_APPTAINER": "",
+        "TP_SIF": "",
+        "TP_MOUNTS": "",
+        "TP_NV": "",
+    }
+    if runtime is not None:
+        from hpc.sif.apptainer import Apptainer
+
+        stat_text = f"{runtime.size}:{runtime.mtime_ns // 1_000_000_000}:{runtime.owner_uid}"
+        out |= {
+            "TP_APPTAINER": Apptainer().path(),
+            "TP_SIF": plain_path(runtime.sif, "runtime"),
+            "TP_SIF_SHA256": runtime.sha256.removeprefix("sha256:"),
+            "TP_SIF_VERIFY": "full" if launch["runtime"]["verify"] == "sha256" else "stat",
+            "TP_SIF_STAT": stat_text,
+            "TP_MOUNTS": "\n".join(mounts(root, prepared.run, prepared.work, launch["inputs"], launch["binds"])),
+            "TP_NV": "1" if any(p["gpus_per_node"] for p in launch["shape"]["pools"]) else "",
+        }
+    return out
+
+
+def template_name(prepared: Prepared, kind: str) -> str:
+    """Which template a job is rendered from."""
+    if kind == "local":
+        return "local.sh.j2"
+    pools = prepared.records["launch.json"]["shape"]["pools"]
+    return "custom.sbatch.j2" if is_per_node(prepared.recipe) or len(pools) > 1 else "train.sbatch.j2"
+
+
+def make_script(
+    root: StorageRoot, prepared: Prepared, fleet: Fleet, *, first: int, nonce: str, kind: str, cluster: str
+) -> Script:
+    """Render the script of the submission whose first attempt is `first`. Raises Refusal(s) E-SUBMIT-01x, -02x."""
+    run, options = prepared.run, prepared.options
+    time_s = parse_time(str(options["time"])) if options.get("time") else None
+    pools = [p.model_dump() for p in prepared.spec.spec.resources.pools]
+    identity = directives.Identity(
+        job_name=f"{run.exp}.{run.run_id}.{first}",
+        comment=f"tp:{run.run_id}:{nonce}",
+        log=f"{plain_path(run.batch, 'run')}/{first}.log",
+        chdir=plain_path(run.root, "run"),
+    )
+    profiles = [p.model_dump() for p in prepared.pool_profiles]
+    lines = ""
+    if kind == "slurm":
+        blocks = directives.job_directives(
+            identity, list(zip(pools, profiles, strict=True)), options, signal=_warning_signal(prepared)
+        )
+        lines = directives.render(blocks)
+    name = template_name(prepared, kind)
+    about = f"{run.exp}, {run.run_id}, {prepared.recipe.id} {prepared.recipe.version}; made by tp, frozen, not meant to be edited"
+    settings = _settings(root, prepared, fleet, cluster, first, nonce, time_s)
+    text = template.render(root, name, directives=lines, about=about, settings=settings)
+    source = template.find(root, name)
+    return Script(
+        text,
+        str(source.path),
+        digest_bytes(source.text().encode()),
+        digest_bytes(text.encode()),
+        sum(p["nodes"] for p in pools),
+        time_s,
+    )

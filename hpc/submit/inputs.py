@@ -1,0 +1,149 @@
+"""Model and data files a job reads from outside its package: absolute paths, and a digest a file so that the job can check them.
+
+A full SHA-256 up to FULL_HASH_LIMIT bytes an input; above that the record says size, mtime and owner, and the job compares those.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tuneplane.record.digest import digest_file
+from tuneplane.record.files import read_json, replace_json
+
+from hpc.errors import Refusal
+from hpc.spec.refs import is_path
+
+FULL_HASH_LIMIT = 8 << 30
+MAX_FILES = 4096
+Digest = Callable[[str, os.stat_result], str]
+
+
+class DigestCache:
+    """SHA-256 by (path, size, mtime, inode), kept in the user's private state, so that a second submission does not read a model again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            value = read_json(path)
+        except (OSError, ValueError):
+            value = {}
+        self._known: dict[str, str] = value if isinstance(value, dict) else {}
+        self._new = False
+
+    def digest(self, path: str, info: os.stat_result) -> str:
+        key = f"{path}\t{info.st_size}\t{info.st_mtime_ns}\t{info.st_ino}"
+        if key not in self._known:
+            self._known[key] = digest_file(path, follow=True)
+            self._new = True
+        return self._known[key]
+
+    def save(self) -> None:
+        """Keep what is new; the newest 20,000 entries."""
+        if self._new and self._path.parent.is_dir():
+            replace_json(self._path, dict(list(self._known.items())[-20000:]), mode=0o600)
+
+
+def _files(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return [""]
+    found = []
+    for folder, subfolders, names in os.walk(path):
+        subfolders.sort()
+        found += [os.path.relpath(os.path.join(folder, n), path) for n in sorted(names)]
+        if len(found) > MAX_FILES:
+            raise Refusal(
+                "E-SUBMIT-033",
+                f"{path} holds more than {MAX_FILES} files",
+                found=path,
+                allowed=f"at most {MAX_FILES} files",
+            )
+    return found
+
+
+def record(name: str, path: str, digest: Digest) -> dict[str, Any]:
+    """`{path, files: [{path, size, sha256} | {path, size, mtime_ns, uid}]}` of a file or folder. Raises Refusal E-SUBMIT-032/033."""
+    rows: list[dict[str, Any]] = []
+    try:
+        infos = [(rel, os.stat(os.path.join(path, rel) if rel else path)) for rel in _files(path)]
+        dear = sum(i.st_size for _, i in infos) > FULL_HASH_LIMIT
+        for rel, info in infos:
+            if not stat.S_ISREG(info.st_mode):
+                raise Refusal(
+                    "E-SUBMIT-033", f"{os.path.join(path, rel)} is not a regular file", field=name, found=path
+                )
+            row: dict[str, Any] = {"path": rel, "size": info.st_size}
+            if dear:
+                row |= {"mtime_ns": info.st_mtime_ns, "uid": info.st_uid}
+            else:
+                row["sha256"] = digest(os.path.join(path, rel) if rel else path, info)
+            rows.append(row)
+    except OSError as exc:
+        raise Refusal(
+            "E-SUBMIT-032",
+            f"{exc.filename}: {exc.strerror}",
+            field=name,
+            found=path,
+            allowed="a readable file or folder",
+        ) from exc
+    if not rows:
+        raise Refusal("E-SUBMIT-033", f"{path} is empty", field=name, found=path)
+    return {"path": path, "files": rows}
+
+
+def locate(value: str, field: str, *, experiment: Path, work_exp: str, cwd: Path) -> tuple[str, bool]:
+    """(absolute path, is in the package) of a path as a user writes it: in the experiment, else from here. Raises Refusal E-SUBMIT-032."""
+    expanded = os.path.expanduser(value)
+    if not os.path.isabs(expanded):
+        inside = experiment / expanded
+        if inside.exists() and ".." not in Path(expanded).parts:
+            return os.path.normpath(f"{work_exp}/{expanded}"), True
+        expanded = os.path.normpath(cwd / expanded)
+    if not os.path.exists(expanded):
+        raise Refusal(
+            "E-SUBMIT-032",
+            f"{expanded} is not there",
+            field=field,
+            found=value,
+            allowed="a file or folder on shared storage",
+        )
+    return os.path.realpath(expanded), False
+
+
+def resolve_inputs(
+    spec: Mapping[str, Any], *, experiment: Path, work_exp: str, cwd: Path, digest: Digest
+) -> dict[str, Any]:
+    """The `inputs` of launch.json for a spec document: model, train, validation where they are paths."""
+    out: dict[str, Any] = {}
+    base = spec["spec"].get("model", {}).get("base", "")
+    if base:
+        if not (is_path(base) or os.path.isdir(os.path.expanduser(base))):
+            raise Refusal(
+                "E-SUBMIT-034",
+                "a hub reference cannot be resolved to files yet",
+                field="spec.model.base",
+                found=base,
+                allowed="the path of a Hugging Face folder on shared storage",
+            )
+        out["model"] = _one("spec.model.base", base, experiment, work_exp, cwd, digest)
+    for name in ("train", "validation"):
+        source = spec["spec"].get("data", {}).get(name) or {}
+        if source.get("dataset"):
+            raise Refusal(
+                "E-SUBMIT-034",
+                "a dataset reference cannot be resolved to files yet",
+                field=f"spec.data.{name}.dataset",
+                found=source["dataset"],
+                allowed=f"--{name}-data with the path of a JSONL file",
+            )
+        if source.get("path"):
+            out[name] = _one(f"spec.data.{name}.path", source["path"], experiment, work_exp, cwd, digest)
+    return out
+
+
+def _one(field: str, value: str, experiment: Path, work_exp: str, cwd: Path, digest: Digest) -> dict[str, Any]:
+    path, packed = locate(value, field, experiment=experiment, work_exp=work_exp, cwd=cwd)
+    return {"path": path, "files": []} if packed else record(field, path, digest)

@@ -1,0 +1,147 @@
+"""launch.json: everything the job needs beyond the spec, derived by rules that admission runs again on the package's own bytes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tuneplane.contract import schemas
+
+from hpc.errors import Refusal
+from hpc.spec.durations import parse_time
+
+if TYPE_CHECKING:
+    from hpc.catalog.recipes import Recipe
+    from hpc.site.sitefile import Site
+    from hpc.spec.jobspec import JobSpec
+
+RENDEZVOUS_S = 300
+PEER_GRACE_S = 20
+PEER_TIMEOUT_S = 300
+NODE_GRACE_S = 90
+
+
+def is_per_node(recipe: Recipe) -> bool:
+    """True where the entry is started once a node (the user's own script), not once a rank."""
+    return recipe.is_custom or recipe.orchestrator is None
+
+
+def entry_of(recipe: Recipe, version: str, work: str) -> dict[str, Any]:
+    """`{kind: rank|node, argv}` of a recipe's entrypoint; `$PYTHON` is the job's own interpreter, the folder is the experiment's."""
+    point = recipe.entrypoint(version)
+    if point.kind == "module":
+        argv = ["$PYTHON", "-u", "-m", point.value]
+    else:
+        path = (
+            point.value
+            if point.kind == "experiment"
+            else f"{work}/tuneplane_recipes/{recipe.id}/template/{point.value}"
+        )
+        argv = ["/bin/bash", path] if path.endswith(".sh") else ["$PYTHON", "-u", path]
+    return {"kind": "node" if is_per_node(recipe) else "rank", "argv": argv}
+
+
+def shape_of(spec: JobSpec, recipe: Recipe) -> dict[str, Any]:
+    """Nodes, ranks and GPUs of every pool, and the world they make."""
+    pools: list[dict[str, Any]] = [
+        {
+            "name": p.name,
+            "nodes": p.nodes,
+            "gpus_per_node": p.gpus_per_node,
+            "ranks_per_node": 1 if is_per_node(recipe) else p.ranks,
+        }
+        for p in spec.spec.resources.pools
+    ]
+    first = pools[0]
+    return {
+        "pools": pools,
+        "nodes": sum(p["nodes"] for p in pools),
+        "ranks_per_node": first["ranks_per_node"],
+        "gpus_per_node": first["gpus_per_node"],
+        "world_size": sum(p["nodes"] * p["ranks_per_node"] for p in pools),
+    }
+
+
+def policies_of(spec: JobSpec, site: Site, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the kernel may decide by itself: which ends run again, how often, and every deadline in seconds."""
+    lifecycle = spec.spec.lifecycle
+    again = list(lifecycle.requeue_on) if options.get("requeue") is not False else []
+    return {
+        "requeue_on": again,
+        "max_attempts": lifecycle.max_attempts,
+        "lead_s": lead_of(options, site),
+        "rendezvous_s": RENDEZVOUS_S,
+        "peer_grace_s": PEER_GRACE_S,
+        "peer_timeout_s": PEER_TIMEOUT_S,
+        "node_grace_s": NODE_GRACE_S,
+    }
+
+
+def lead_of(options: Mapping[str, Any], site: Site) -> int:
+    """Seconds between the warning and the end of the time limit."""
+    if options.get("signal"):
+        from hpc.spec.signals import parse_signal
+
+        return parse_signal(str(options["signal"])).lead_s
+    return int(site.slurm.signal_lead_s)
+
+
+def limit_refusals(options: Mapping[str, Any], site: Site, nodes: int) -> list[Refusal]:
+    """The site's own limits, before Slurm would let the job wait for ever."""
+    limits, out = site.slurm.limits, []
+    wanted = parse_time(str(options["time"])) if options.get("time") else None
+    allowed = parse_time(limits.time) if limits.time else None
+    if wanted is not None and allowed is not None and wanted > allowed:
+        out.append(
+            Refusal(
+                "E-SUBMIT-060",
+                "more time than the site allows",
+                field="spec.slurm.time",
+                found=options["time"],
+                allowed=limits.time,
+            )
+        )
+    if limits.nodes and nodes > limits.nodes:
+        out.append(
+            Refusal(
+                "E-SUBMIT-060",
+                "more nodes than the site allows",
+                field="spec.resources.pools",
+                found=nodes,
+                allowed=str(limits.nodes),
+            )
+        )
+    for key, choices in (("partition", limits.partitions), ("account", limits.accounts)):
+        if choices and options.get(key) and options[key] not in choices:
+            out.append(
+                Refusal(
+                    "E-SUBMIT-060",
+                    f"not one of the site's {key}s",
+                    field=f"spec.slurm.{key}",
+                    found=options[key],
+                    allowed=", ".join(choices),
+                )
+            )
+    return out
+
+
+def launch_document(
+    spec: JobSpec, recipe: Recipe, site: Site, *, options: Mapping[str, Any], work: str, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """launch.json. `given` holds what rules cannot derive: profile names and environment, inputs, runtime, kernel, config."""
+    version = spec.spec.framework.version
+    return {
+        "schema": "tuneplane-hpc/launch/v1",
+        "jobspec": schemas.JOBSPEC,
+        "entry": entry_of(recipe, version, work),
+        "shape": shape_of(spec, recipe),
+        "hyperparams": recipe.resolve(dict(spec.spec.hyperparams), version),
+        "peft": spec.normalised()["spec"].get("model", {}).get("peft"),
+        "policies": policies_of(spec, site, options),
+        "network": {
+            "gloo_interfaces": list(site.network.gloo_interfaces),
+            "nccl_interfaces": list(site.network.nccl_interfaces),
+            "hcas": list(site.network.hcas),
+        },
+        **given,
+    }

@@ -1,0 +1,272 @@
+"""`tp submit`, step by step: prepare, pack, admit, freeze the script, submit exactly once, record. Nothing flows backwards."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuneplane.contract import schemas
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.digest import digest_json
+from tuneplane.record.events import EventWriter
+from tuneplane.record.files import read_json, write_json_new, write_new
+from tuneplane.record.times import parse_utc
+
+from hpc.errors import Refusal
+from hpc.slurm.commands import Slurm
+from hpc.submit import admission, enforce, package
+from hpc.submit.batchscript import Script, make_script
+from hpc.submit.intents import Intent, IntentBook, Submitter, settle_open
+from hpc.submit.prepare import Around, Prepared, prepare
+from hpc.submit.usage import newest_number, open_submission, owner_runs, usage_of
+
+if TYPE_CHECKING:
+    from hpc.project.project import Experiment
+    from hpc.site.sitefile import Fleet, Site
+    from hpc.submit.flags import Flags
+
+REPEAT_S = 60
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Time and chance, handed in: UTC text now, and fresh run ids and nonces."""
+
+    now: Callable[[], str]
+    token: Callable[[int], str] = secrets.token_hex
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What `tp submit` says at the end."""
+
+    run: RunPaths
+    kind: str
+    job_id: str
+    job_name: str
+    warnings: tuple[str, ...]
+    script: Script
+
+
+def slurm_of(fleet: Fleet, site: Site) -> Slurm:
+    return Slurm(
+        bin_dir=fleet.bin_dir, conf=fleet.conf, deadline_s=float(site.slurm.command_timeout_s), cluster=fleet.cluster
+    )
+
+
+def queued_ids(slurm: Slurm, user: str) -> frozenset[str] | None:
+    """Job ids Slurm has of this user, or None when it cannot be asked."""
+    from hpc.slurm.verdicts import classify
+
+    asked = slurm.run("squeue", ["--noheader", f"--user={user}", "--Format=JobID:32"])
+    return frozenset(line.strip().split("_")[0] for line in asked.out.splitlines()) if classify(asked) == "ok" else None
+
+
+def new_run(root: StorageRoot, owner: str, exp: str, clock: Clock) -> RunPaths:
+    return root.run(owner, exp, f"run-{clock.token(4)}")
+
+
+def preview(around: Around, experiment: Experiment, flags: Flags, clock: Clock) -> tuple[Prepared, Script]:
+    """What would be submitted, and its script. Writes nothing below the storage root but the user's digest cache."""
+    run = new_run(around.root, around.user, experiment.name.rsplit("/", 1)[-1], clock)
+    prepared = prepare(around, experiment, flags, run)
+    fleet = around.site.fleets[prepared.fleet]
+    return prepared, make_script(
+        around.root, prepared, fleet, first=0, nonce="0" * 16, kind=fleet.kind, cluster=fleet.cluster
+    )
+
+
+def _refuse_repeat(around: Around, prepared: Prepared, clock: Clock) -> None:
+    """The same spec of the same experiment a moment ago is a slip of the finger, not a wish."""
+    mine, now = digest_json(prepared.records["jobspec.json"]), parse_utc(clock.now())
+    for run in owner_runs(around.root, around.user):
+        if run.exp != prepared.run.exp or (record := open_submission(run)) is None:
+            continue
+        age = (now - parse_utc(record["submitted_at"])).total_seconds()
+        if age < REPEAT_S and record.get("spec_digest") == mine:
+            raise Refusal(
+                "E-SUBMIT-052",
+                f"the same spec was submitted {age:.0f} s ago as {run.run_id}",
+                field=prepared.run.exp,
+                found=run.run_id,
+                allowed="another spec, or --again",
+            )
+
+
+def admit(around: Around, run: RunPaths, clock: Clock, queued: frozenset[str] | None) -> dict[str, Any]:
+    """Advisory admission under the user's own uid, or the service user's. Raises Refusal(s); then no admission.json is there."""
+    if around.site.admission.mode == "enforced":
+        enforce.ask_service(around.site, run, around.root, shutil.which("tp") or "tp")
+        value = read_json(around.root.admitted / run.run_id / "admission.json")
+        assert isinstance(value, dict)
+        return value
+    body = admission.judge(around.root, around.site, run, usage=lambda owner: usage_of(around.root, owner, queued))
+    record = {**body, "mode": "advisory", "admitted_at": clock.now()}
+    write_json_new(run.admission, record)
+    return record
+
+
+def ensure_owner_folder(around: Around, exp: str) -> None:
+    """The owner's folders must be the owner's; the experiment's is made in them. Raises Refusal E-SITE-*, E-STORE-*."""
+    from hpc.site.members import ensure_owner
+    from hpc.site.users import User
+    from hpc.store.folders import make_folder
+
+    ensure_owner(around.root, User(around.user, around.uid, os.getgid()), site=around.site)
+    make_folder(around.root.owner_runs(around.user) / exp, 0o755, anchor=around.root.path)
+
+
+def _record_submission(run: RunPaths, first: int, facts: dict[str, Any]) -> None:
+    write_json_new(
+        run.submissions / f"{first}.json",
+        {"schema": schemas.SUBMISSION, "run_id": run.run_id, "first_attempt": first, **facts},
+    )
+
+
+def launch_callable(run_id: str) -> None:
+    """What submitit is told to run. The job never unpickles it: the kernel rebuilds the work from jobspec.json."""
+
+
+def dispatch(
+    around: Around, prepared: Prepared, *, first: int, clock: Clock, sleep: Callable[[float], None], slurm: Slurm | None
+) -> Submitted:
+    """Freeze the script of the submission whose first attempt is `first`, and hand it to the fleet."""
+    fleet, run = around.site.fleets[prepared.fleet], prepared.run
+    nonce = clock.token(8)
+    script = make_script(around.root, prepared, fleet, first=first, nonce=nonce, kind=fleet.kind, cluster=fleet.cluster)
+    path = run.batch / f"{first}.sh"
+    write_new(path, script.text.encode(), mode=0o555)
+    intent = Intent(
+        run.run_id,
+        first,
+        run.exp,
+        f"{run.exp}.{run.run_id}.{first}",
+        nonce,
+        f"tp:{run.run_id}:{nonce}",
+        path,
+        clock.now(),
+    )
+    events = EventWriter(run.events, f"submit-{first}", run_id=run.run_id, now=clock.now)
+    facts: dict[str, Any] = {
+        "kind": fleet.kind, "fleet": prepared.fleet, "cluster": fleet.cluster, "job_name": intent.job_name, "nonce": nonce,
+        "script_sha256": script.sha256, "template": script.template, "template_sha256": script.template_sha256,
+        "spec_digest": digest_json(prepared.records["jobspec.json"]),
+    }  # fmt: skip
+    if fleet.kind == "local":
+        from hpc.submit.local_fleet import start_local
+
+        lead = int(prepared.records["launch.json"]["policies"]["lead_s"])
+        pid, ticks = start_local(
+            run.root / "batch", script=path, log=run.batch / f"{first}.log", timeout_s=script.time_s, lead_s=lead
+        )
+        job_id = f"local-{pid}"
+        facts |= {"pid": pid, "pid_start": ticks}
+    else:
+        from hpc.submit.slurm_fleet import submit_to_slurm
+
+        assert slurm is not None
+        facts["removed_environment"] = list(slurm.scrubbed().removed)
+        book = IntentBook(around.root.user_state(around.user) / "intents")
+        submitter = Submitter(slurm, book, around.user, sleep=sleep, jitter=lambda: secrets.randbelow(1000) / 1000)
+        job_id = submit_to_slurm(
+            slurm, submitter, intent, script=script.text, nodes=script.nodes, folder=run.root, launch=launch_callable
+        )
+    _record_submission(run, first, {**facts, "job_id": job_id, "submitted_at": clock.now()})
+    events.append(
+        "queued",
+        "queued",
+        f"submitted as {job_id}",
+        job_id=job_id,
+        fleet=prepared.fleet,
+        script_sha256=script.sha256,
+        attempt=first,
+    )
+    return Submitted(run, fleet.kind, job_id, intent.job_name, prepared.warnings, script)
+
+
+def _adopt(root: StorageRoot, user: str, now: Callable[[], str]) -> Callable[[Intent, str], None]:
+    def adopt(intent: Intent, job_id: str) -> None:
+        run = root.run(user, intent.exp, intent.run_id)
+        if run.submissions.is_dir() and not (run.submissions / f"{intent.first_attempt}.json").exists():
+            facts = {
+                "kind": "slurm",
+                "fleet": "",
+                "cluster": "",
+                "job_name": intent.job_name,
+                "nonce": intent.nonce,
+                "job_id": job_id,
+            }
+            _record_submission(run, intent.first_attempt, {**facts, "adopted": True, "submitted_at": intent.created_at})
+            events = EventWriter(run.events, f"submit-{intent.first_attempt}", run_id=run.run_id, now=now)
+            events.append("queued", "queued", f"adopted {job_id}", job_id=job_id, attempt=intent.first_attempt)
+
+    return adopt
+
+
+def settle(root: StorageRoot, site: Site, user: str, now: Callable[[], str]) -> list[Intent]:
+    """Adopt or close what an interrupted submission left open; returns what is still open."""
+    book = IntentBook(root.user_state(user) / "intents")
+    if not book.unsettled():
+        return []
+    fleet = next((f for f in site.fleets.values() if f.kind == "slurm"), None)
+    if fleet is None:
+        return book.unsettled()
+    return settle_open(
+        slurm_of(fleet, site), book, user, on_adopted=_adopt(root, user, now),
+        age=lambda i: (parse_utc(now()) - parse_utc(i.created_at)).total_seconds(),
+    )  # fmt: skip
+
+
+def submit(
+    around: Around,
+    experiment: Experiment,
+    flags: Flags,
+    *,
+    clock: Clock,
+    sleep: Callable[[float], None],
+    again: bool = False,
+) -> Submitted:
+    """Submit an experiment once. Raises Refusal(s); a refusal before sbatch leaves no run, one after it leaves the run with its record."""
+    from hpc.store.locks import held
+
+    exp = experiment.name.rsplit("/", 1)[-1]
+    state = around.root.user_state(around.user)
+    ensure_owner_folder(around, exp)
+    with held(state / f"submit-{exp}.lock", timeout_s=0):
+        run = new_run(around.root, around.user, exp, clock)
+        prepared = prepare(around, experiment, flags, run)
+        if not again:
+            _refuse_repeat(around, prepared, clock)
+        packed = package.write_package(
+            run,
+            prepared.files,
+            prepared.records,
+            max_bytes=int(around.site.packages.max_mb) << 20,
+            created_at=clock.now(),
+        )
+        fleet = around.site.fleets[prepared.fleet]
+        slurm = slurm_of(fleet, around.site) if fleet.kind == "slurm" else None
+        try:
+            admit(around, run, clock, queued_ids(slurm, around.user) if slurm else None)
+            return dispatch(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
+        except BaseException:
+            _forget(packed.run, state)
+            raise
+
+
+def _forget(run: RunPaths, state: Path) -> None:
+    """Remove a run that was certainly never handed to a fleet; one with an open or settled-as-submitted intent stays."""
+    intent = state / "intents" / f"{run.run_id}-0.json"
+    try:
+        refused = read_json(intent).get("settled") == "refused"
+    except FileNotFoundError:
+        refused = newest_number(run, "submissions") is None
+    if refused:
+        hidden = run.root.with_name(f".{run.root.name}.refused")
+        os.rename(run.root, hidden)
+        package.discard(hidden)

@@ -1,0 +1,260 @@
+"""From flags to everything a submission consists of, without writing anything: spec, records, files, script settings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tuneplane
+from tuneplane.contract.layout import RunPaths, StorageRoot
+
+from hpc.errors import Refusal, Refusals
+from hpc.submit import launchplan
+from hpc.submit.flags import Flags, Locked, document
+from hpc.submit.inputs import DigestCache, resolve_inputs
+from hpc.submit.kernelzip import KernelRef, find_kernels
+
+if TYPE_CHECKING:
+    from hpc.catalog.recipes import Recipe
+    from hpc.catalog.runtimes import Runtime
+    from hpc.project.files import Travelling
+    from hpc.project.project import Experiment, Project
+    from hpc.site.sitefile import Site
+    from hpc.spec.jobspec import JobSpec
+    from hpc.spec.profiles import Placement
+
+
+@dataclass(frozen=True)
+class Around:
+    """Where and for whom: handed down, never looked up on the way."""
+
+    root: StorageRoot
+    site: Site
+    user: str
+    uid: int
+    project: Project
+    cwd: Path
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One submission, ready to be written."""
+
+    run: RunPaths
+    spec: JobSpec
+    recipe: Recipe
+    runtime: Runtime | None
+    kernel: KernelRef
+    fleet: str
+    options: dict[str, Any]
+    pool_profiles: tuple[Any, ...]
+    files: list[Travelling]
+    records: dict[str, Any]
+    work: Path
+    warnings: tuple[str, ...] = ()
+
+
+def _locked(
+    around: Around, experiment: Experiment, lock: Mapping[str, Any], recipe: Recipe, config_sha: str, allow_dirty: bool
+) -> tuple[Locked, list[str]]:
+    from hpc.project import git
+    from hpc.project.plugins import read_plugins_lock
+
+    facts = git.facts(around.project.root)
+    warnings = [] if facts.commit else ["no git commit: the record cannot name one"]
+    if facts.dirty and not allow_dirty:
+        raise Refusal(
+            "E-SUBMIT-036",
+            f"{len(facts.dirty_paths)} uncommitted changes",
+            field="provenance.git_dirty",
+            found=", ".join(facts.dirty_paths[:5]),
+            allowed="a clean tree, or --allow-dirty",
+        )
+    provenance = {
+        "core_version": tuneplane.__version__,
+        "git_commit": facts.commit or "",
+        "git_dirty": bool(facts.dirty),
+        "config_sha": config_sha,
+    }
+    locked = Locked(
+        name=experiment.name.rsplit("/", 1)[-1],
+        exp=experiment.rel,
+        project=around.project.name,
+        recipe={k: lock["recipe"][k] for k in ("name", "version", "digest")},
+        framework={k: lock["framework"][k] for k in ("kind", "version", "runtime_id") if lock["framework"].get(k)},
+        recipe_plugins=tuple(recipe.manifest.get("plugins", ())),
+        plugins=tuple(read_plugins_lock(experiment.path)),
+        provenance=provenance,
+    )
+    return locked, warnings
+
+
+def _lock_and_recipe(around: Around, experiment: Experiment, flags: Flags) -> tuple[dict[str, Any], Recipe]:
+    from hpc.catalog.locks import lock_state, read_lock
+    from hpc.catalog.shelf import Catalogue
+
+    catalogue = Catalogue.load(around.root)
+    lock = read_lock(experiment.path)
+    state = lock_state(lock, catalogue)
+    if not state.admits or not isinstance(lock, dict):
+        raise Refusal(
+            "E-SUBMIT-037",
+            f"the recipe lock is {state.state}: {'; '.join(state.reasons)}",
+            field="recipe.lock.json",
+            found=state.state,
+            allowed="a lock that `tp recipe status` calls current",
+        )
+    name = lock["recipe"]["name"]
+    if flags.method and flags.method != name:
+        raise Refusal(
+            "E-SUBMIT-038",
+            "the experiment is locked to another method",
+            field="--method",
+            found=flags.method,
+            allowed=name,
+        )
+    if flags.framework_version and flags.framework_version != lock["framework"]["version"]:
+        raise Refusal(
+            "E-SUBMIT-038",
+            "not the locked version",
+            field="--framework-version",
+            found=flags.framework_version,
+            allowed=lock["framework"]["version"],
+        )
+    return lock, catalogue.get(name)
+
+
+def _placement(around: Around, flags: Flags) -> Placement:
+    from hpc.spec.profiles import place
+
+    entries = list(flags.profile) or ([around.site.default_profile] if around.site.default_profile else [])
+    return place(entries, around.site.profile_shapes())
+
+
+def fleet_of(site: Site, placement: Placement) -> str:
+    """The fleet of the first profile, else the site's default."""
+    named = {site.fleet_of(p.profile) for p in placement.pools}
+    if len(named) != 1:
+        raise Refusal(
+            "E-SUBMIT-039",
+            "the profiles lie on different fleets",
+            field="--profile",
+            found=", ".join(sorted(named)),
+            allowed="one fleet",
+        )
+    return named.pop()
+
+
+def _runtime(around: Around, spec: JobSpec, recipe: Recipe, fleet_kind: str) -> Runtime | None:
+    from hpc.catalog.runtimes import Runtimes
+
+    runtimes = Runtimes.load(around.root)
+    framework = spec.spec.framework
+    if framework.image:
+        return runtimes.by_image(framework.image, around.site)
+    runtime_id = framework.runtime_id or recipe.runtime_id(framework.version)
+    if fleet_kind == "local" and runtime_id not in runtimes:
+        return None  # the embedded fleet runs without a container; the record says so
+    return runtimes.get(runtime_id)
+
+
+def runtime_record(runtime: Runtime | None, verify: str) -> dict[str, Any]:
+    """How launch.json names the image, and how the job will check it."""
+    if runtime is None:
+        return {"runtime_id": "", "container": False}
+    return {
+        "runtime_id": runtime.id, "container": True, "sif": str(runtime.sif), "sha256": runtime.sha256, "size": runtime.size,
+        "mtime_ns": runtime.mtime_ns, "owner_uid": runtime.owner_uid, "source": runtime.source,
+        "verify": "sha256" if verify == "full" else "size+mtime+owner",
+    }  # fmt: skip
+
+
+def merged_options(spec: JobSpec, site: Site, profile: Any) -> dict[str, Any]:
+    """Batch words without empty values: the spec's, then the profile's partition, then the site's defaults."""
+    from hpc.spec.slurm_options import SlurmOptions
+
+    own = spec.spec.slurm or SlurmOptions()
+    options = own.merged(dict(site.slurm.defaults)).model_dump(exclude_none=True)
+    if profile.partition and not own.partition:
+        options["partition"] = profile.partition
+    return {k: v for k, v in options.items() if v not in ("", None)}
+
+
+def _template_files(recipe: Recipe) -> list[Travelling]:
+    from hpc.project.files import Travelling
+
+    base = f"tuneplane_recipes/{recipe.id}/template"
+    return [Travelling(recipe.template / rel, f"{base}/{rel}") for rel in recipe.template_files()]
+
+
+def _check_entry(recipe: Recipe, version: str, exp: str, files: list[Travelling]) -> None:
+    point = recipe.entrypoint(version)
+    if point.kind == "experiment" and f"{exp}/{point.value}" not in {f.path for f in files}:
+        raise Refusal(
+            "E-SUBMIT-035",
+            f"{exp}/{point.value} is not there",
+            field="spec.source.exp",
+            found=exp,
+            allowed=f"a file {point.value}",
+        )
+
+
+def prepare(around: Around, experiment: Experiment, flags: Flags, run: RunPaths) -> Prepared:
+    """Everything of a submission. Reads only (but for the user's digest cache); raises Refusal(s), all that can be told at once."""
+    from hpc.catalog.locks import admission_refusals
+    from hpc.project.config import load_config
+    from hpc.project.files import travelling
+    from hpc.spec.jobspec import parse
+    from hpc.spec.settings import parse_settings
+
+    lock, recipe = _lock_and_recipe(around, experiment, flags)
+    config = load_config(experiment.path)
+    version = lock["framework"]["version"]
+    config_sha = hashlib.sha256((experiment.path / "config.yaml").read_bytes()).hexdigest()[:12]
+    locked, warnings = _locked(around, experiment, lock, recipe, config_sha, flags.allow_dirty)
+    placement = _placement(around, flags)
+    hyperparams = {**recipe.configured(config, version), **parse_settings(list(flags.settings))}
+    spec = parse(document(flags, config, locked, placement, hyperparams))
+    fleet = fleet_of(around.site, placement)
+    profiles = tuple(around.site.profiles[p.profile] for p in placement.pools)
+    options = merged_options(spec, around.site, profiles[0])
+    work = around.root.admitted / run.run_id / "work" if around.site.admission.mode == "enforced" else run.work
+    files = [*travelling(around.project, experiment), *_template_files(recipe)]
+    _check_entry(recipe, version, experiment.rel, files)
+    faults = admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
+    faults += launchplan.limit_refusals(options, around.site, sum(p.nodes for p in spec.spec.resources.pools))
+    if faults:
+        raise Refusals(faults)
+    runtime = _runtime(around, spec, recipe, around.site.fleets[fleet].kind)
+    kernel = find_kernels(around.root)
+    cache = DigestCache(around.root.user_state(around.user) / "digests.json")
+    normalised = spec.normalised()
+    inputs = resolve_inputs(
+        normalised, experiment=experiment.path, work_exp=f"{work}/{experiment.rel}", cwd=around.cwd, digest=cache.digest
+    )
+    cache.save()
+    missing = [
+        name
+        for name in recipe.required_inputs
+        if {"train_data": "train", "validation_data": "validation"}.get(name, name) not in inputs
+    ]
+    if missing:
+        raise Refusal(
+            "E-SUBMIT-061",
+            f"{recipe.id} needs {', '.join(missing)}",
+            field="spec",
+            found="not given",
+            allowed="--model, --train-data",
+        )
+    given = {
+        "profile": placement.profile, "profiles": [p.profile for p in placement.pools], "pin_resource": profiles[0].pin_resource,
+        "overrides": list(profiles[0].overrides), "env": dict(profiles[0].env), "fleet": fleet, "inputs": inputs, "config": config,
+        "options": options, "runtime": runtime_record(runtime, around.site.runtimes.verify), "kernel": kernel.as_json(),
+        "binds": list(around.site.binds),
+    }  # fmt: skip
+    launch = launchplan.launch_document(spec, recipe, around.site, options=options, work=str(work), given=given)
+    records = {"jobspec.json": normalised, "recipe.json": recipe.manifest, "launch.json": launch}
+    return Prepared(run, spec, recipe, runtime, kernel, fleet, options, profiles, files, records, work, tuple(warnings))

@@ -1,0 +1,97 @@
+"""Batch templates: complete bash scripts with three holes (`directives`, `about`, `settings`). A site's copy wins over the shipped one.
+
+Rendering is sandboxed and strict: an unknown hole, a lint error or a script larger than 256 KiB is refused with the line, never submitted.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuneplane.contract.layout import StorageRoot
+
+from hpc.errors import Refusal, Refusals
+from hpc.spec.text import check_plain
+from hpc.submit.scriptlint import lint_script
+
+NAMES = ("train.sbatch.j2", "custom.sbatch.j2", "local.sh.j2", "functions.sh.j2")
+HOLES = ("directives", "about", "settings")
+MAX_SCRIPT = 256 << 10
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a template comes from."""
+
+    name: str
+    path: Path
+    site: bool
+
+    def text(self) -> str:
+        try:
+            return self.path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise Refusal("E-SUBMIT-020", f"{self.path}: {exc}", field=self.name) from exc
+
+
+def shipped_folder() -> Path:
+    from hpc.catalog.shipped import shipped
+
+    return shipped("sbatch_templates")
+
+
+def find(root: StorageRoot | None, name: str) -> Source:
+    """The template in force. Raises Refusal E-SUBMIT-021 for an unknown name."""
+    if name not in NAMES:
+        raise Refusal("E-SUBMIT-021", f"no template {name!r}", found=name, allowed=", ".join(NAMES))
+    if root is not None and (root.templates / name).is_file():
+        return Source(name, root.templates / name, True)
+    return Source(name, shipped_folder() / name, False)
+
+
+def settings_text(settings: Mapping[str, str]) -> str:
+    """`export NAME='value'` lines; each value exactly as it is, with control characters refused except newlines between mounts."""
+    lines = []
+    for name, value in settings.items():
+        for line in value.split("\n"):
+            check_plain(line, name)
+        lines.append(f"export {name}={shlex.quote(value)}")
+    return "\n".join(lines)
+
+
+def render(root: StorageRoot | None, name: str, *, directives: str, about: str, settings: Mapping[str, str]) -> str:
+    """The finished script. Raises Refusal(s) E-SUBMIT-02x naming template and line."""
+    import jinja2
+    from jinja2.sandbox import SandboxedEnvironment
+
+    def load(wanted: str) -> str | None:
+        return find(root, wanted).text() if wanted in NAMES else None
+
+    environment = SandboxedEnvironment(
+        loader=jinja2.FunctionLoader(load),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    values = {"directives": directives, "about": check_plain(about, "about"), "settings": settings_text(settings)}
+    try:
+        text = environment.get_template(name).render(values)
+    except jinja2.TemplateError as exc:
+        line = getattr(exc, "lineno", None)
+        place = f"{find(root, name).path}" + (f":{line}" if line else "")
+        raise Refusal(
+            "E-SUBMIT-022", f"{exc.message or exc}", field=place, allowed=f"the holes {', '.join(HOLES)}"
+        ) from exc
+    if len(text) > MAX_SCRIPT:
+        raise Refusal("E-SUBMIT-023", f"the script has {len(text)} characters", field=name, allowed=str(MAX_SCRIPT))
+    if name != "local.sh.j2" and (faults := lint_script(text, find(root, name).path)):
+        raise Refusals(faults)
+    return text
+
+
+def holes_used(text: str) -> set[str]:
+    """Names of the `{{ holes }}` a template text uses."""
+    return set(re.findall(r"{{\s*([A-Za-z_]\w*)\s*}}", text))
