@@ -63,9 +63,8 @@ class Apptainer:
         """
         self._program, self._search, self._home = program, search or SYSTEM_PATH, home or os.path.expanduser("~")
 
-    @property
     def path(self) -> str:
-        """Absolute path of the program."""
+        """Absolute path of the program. Raises Refusal E-SIF-001."""
         found = self._program if os.path.isabs(self._program) else shutil.which(self._program, path=self._search)
         if not found or not os.access(found, os.X_OK):
             raise Refusal(
@@ -89,7 +88,7 @@ class Apptainer:
         self, args: Sequence[str], *, deadline_s: float = DEADLINE_S, env: Mapping[str, str] | None = None
     ) -> Completed:
         """Run `apptainer ARGS` to its end. Past the deadline the whole process group gets TERM, then KILL. E-SIF-001."""
-        argv = [self.path, "--nocolor", *args]
+        argv = [self.path(), "--nocolor", *args]
         try:
             process = subprocess.Popen(
                 argv,
@@ -130,7 +129,7 @@ class Apptainer:
         done = self.checked(["--version"])
         found = _VERSION.search(done.out)
         if not found:
-            raise Refusal("E-SIF-003", f"{self.path} says no version", field="apptainer", found=done.out[:200])
+            raise Refusal("E-SIF-003", f"{self.path()} says no version", field="apptainer", found=done.out[:200])
         return found.group(1)
 
     def inspect(self, image: PathLike) -> dict[str, Any]:
