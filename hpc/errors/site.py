@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hpc.errors.core import ErrorKind, table
 from tuneplane.contract import exits
+
+from hpc.errors.core import ErrorKind, table
 
 KINDS: dict[str, ErrorKind] = table(
     ErrorKind(
@@ -132,6 +133,12 @@ KINDS: dict[str, ErrorKind] = table(
         "needs an admin",
         "Only root, the owner of site/ and members of the admin group may do this.",
         "Ask one of the site's admins; `tp site show` names the group.",
+    ),
+    ErrorKind(
+        "E-SITE-037",
+        "needs the service user",
+        "Only the site's service user may do this, so that nobody else ever sees the signing key.",
+        "Run it as that account: `sudo -u SERVICE tp site key`.",
     ),
     ErrorKind(
         "E-SITE-040",

@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import tuneplane
+from tuneplane.contract.layout import StorageRoot
+from tuneplane.record.canonical import CanonicalError, parse_json
+
 from hpc.errors.core import Refusal, Refusals
 from hpc.site.acl import acl_writers
-from hpc.site.findings import Finding, from_refusal
+from hpc.site.findings import Finding, Status, from_refusal
 from hpc.site.members import owner_uid, read_member
 from hpc.site.plan import FOREIGN_BUT_HARMLESS, ROWS, SHELVES, TOP, Row
-from hpc.site.sitefile import Site, load_site
+from hpc.site.sitefile import Site, load_site, parse_site
 from hpc.site.trust import check_above, judge_part, require_admin_owned, require_owner_folder, settle
 from hpc.site.users import check_name, find_group, find_user
 from hpc.store.faults import refusal
-from tuneplane.contract.layout import StorageRoot
+from hpc.store.folders import read_record
 
 Judge = Callable[[], None]
 
@@ -37,11 +40,24 @@ def check_root(root: StorageRoot, *, version: str = tuneplane.__version__) -> li
     except Refusal as fault:
         out.append(from_refusal("site.file", fault))
     if site is not None:
-        out += check_names(site)
+        out += check_names(site) + check_policy(root, site)
     out += check_folders(root, site)
     out += check_trees(root, site)
     out += check_owners(root, site)
     return out
+
+
+def check_candidate(path: Path, *, version: str = tuneplane.__version__) -> list[Finding]:
+    """A site file that is not in place yet: its content and the names in it, not its owner."""
+    try:
+        site = parse_site(read_record(path).decode("utf-8"), version=version)
+    except Refusals as exc:
+        return [from_refusal("site.file", fault) for fault in exc.items]
+    except Refusal as fault:
+        return [from_refusal("site.file", fault)]
+    except UnicodeDecodeError as exc:
+        return [Finding("site.file", "fail", f"{path} is not UTF-8: {exc}")]
+    return [Finding("site.file", "ok", f"{path} is valid", found=site.name), *check_names(site)]
 
 
 def check_names(site: Site) -> list[Finding]:
@@ -147,6 +163,8 @@ def check_trees(root: StorageRoot, site: Site | None) -> list[Finding]:
     uids = frozenset({0, owner.st_uid})
 
     def judge(path: str) -> None:
+        if _is_neighbour(path, uids):
+            return
         doubts = list(judge_part(path, uids, owner.st_gid))
         if doubts and site is None:
             raise doubts[0].fault
@@ -163,6 +181,32 @@ def check_trees(root: StorageRoot, site: Site | None) -> list[Finding]:
                     yield path, lambda path=path: judge(path)  # type: ignore[misc]
 
     return _gather("layout.files", judges(), "{count} files and folders are the admins' own")
+
+
+def _is_neighbour(path: str, uids: frozenset[int]) -> bool:
+    """True for a link that an admin made to something in the same folder or below it: how a new version is published."""
+    if not os.path.islink(path) or os.lstat(path).st_uid not in uids:
+        return False
+    target = os.readlink(path)
+    return not os.path.isabs(target) and ".." not in target.split("/")
+
+
+def check_policy(root: StorageRoot, site: Site) -> list[Finding]:
+    """site/policy.json, which jobs read in place of the site file, says the same."""
+    path, mend = root.site / "policy.json", "`tp site sync`, by an admin, after each edit of site.yaml"
+    try:
+        value = parse_json(read_record(path, anchor=root.path))
+    except (Refusal, CanonicalError) as exc:
+        # Without it jobs take any admission, so it is missed only where admissions are enforced.
+        status: Status = "fail" if site.admission.mode == "enforced" else "warn"
+        return [Finding("site.policy", status, f"jobs cannot read the site's policy: {exc}", mend=mend)]
+    wanted = {
+        "admission": {"mode": site.admission.mode, "public_key": site.admission.public_key},
+        "runtimes": {"verify": site.runtimes.verify},
+    }
+    if isinstance(value, dict) and {k: value.get(k) for k in wanted} == wanted:
+        return [Finding("site.policy", "ok", "jobs read the policy that the site file states")]
+    return [Finding("site.policy", "fail", f"{path} and site.yaml differ", mend=mend)]
 
 
 def check_owners(root: StorageRoot, site: Site | None) -> list[Finding]:

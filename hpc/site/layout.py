@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tuneplane
+from tuneplane.contract.layout import StorageRoot
+from tuneplane.record.files import write_new
+
 from hpc.errors.core import Refusal
 from hpc.site.members import add_user, retire_user
 from hpc.site.plan import FOREIGN_BUT_HARMLESS, ROWS, TOP, Row
@@ -23,8 +26,6 @@ from hpc.site.users import User, find_group, find_user, real_user, user_of
 from hpc.site.words import folder as plain_folder
 from hpc.store.faults import refusal
 from hpc.store.folders import make_folder
-from tuneplane.contract.layout import StorageRoot
-from tuneplane.record.files import write_new
 
 __all__ = ["Laid", "add_user", "init_root", "retire_user", "transfer_user"]
 

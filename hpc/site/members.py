@@ -15,6 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplane.contract.layout import StorageRoot
+from tuneplane.record.canonical import CanonicalError, parse_json
+from tuneplane.record.files import replace_json
+from tuneplane.record.times import utc_now
+
 from hpc.errors.core import Refusal
 from hpc.site.plan import OwnerFolder, owner_folders, user_record
 from hpc.site.sitefile import Site, load_site
@@ -22,10 +27,6 @@ from hpc.site.trust import require_admin_owned, require_owner_folder
 from hpc.site.users import User, check_name, find_group, find_user, in_group, is_admin, real_user
 from hpc.store.faults import refusal
 from hpc.store.folders import make_folder, read_record
-from tuneplane.contract.layout import StorageRoot
-from tuneplane.record.canonical import CanonicalError, parse_json
-from tuneplane.record.files import replace_json
-from tuneplane.record.times import utc_now
 
 SCHEMA: Final = "tuneplane-hpc/user/v1"
 ACTIVE: Final = "active"
@@ -210,3 +211,28 @@ def _drop_write(path: Path, uid: int) -> None:
             os.fchmod(fd, stat.S_IMODE(found.st_mode) & ~0o222)
     finally:
         os.close(fd)
+
+
+def list_members(root: StorageRoot) -> list[Member]:
+    """Everybody who has a folder under runs/ or a record of the admins, by name.
+
+    Folders without an account are left out.
+    """
+    site = load_site(root)
+    names = {p.name for p in root.runs.iterdir()} | {
+        p.name.removesuffix(".json") for p in (root.site / "users").iterdir()
+    }
+    out = []
+    for name in sorted(names):
+        member = read_member(root, name, site=site)
+        uid = member.uid if member is not None else _account(name)
+        if uid is not None:
+            out.append(member or Member(name, uid, ACTIVE, ""))
+    return out
+
+
+def _account(name: str) -> int | None:
+    try:
+        return find_user(name).uid
+    except Refusal:
+        return None

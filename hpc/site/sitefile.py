@@ -8,9 +8,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 import tuneplane
+from pydantic import ValidationError
+from tuneplane.contract.layout import StorageRoot
+
 from hpc.errors.core import Refusal, Refusals
 from hpc.site.model import Fleet, Profile, Site, UserQuota
 from hpc.site.trust import admin_doubts, settle
@@ -20,7 +21,6 @@ from hpc.spec.model import Strict, refusals, shown
 from hpc.spec.slurm_options import parse_slurm
 from hpc.spec.yamltext import parse_yaml
 from hpc.store.folders import read_record
-from tuneplane.contract.layout import StorageRoot
 
 __all__ = ["Fleet", "Profile", "Site", "check_version", "load_site", "parse_site"]
 

@@ -12,14 +12,15 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuneplane.contract.layout import StorageRoot
+from tuneplane.record.times import utc_now
+
 from hpc.errors.core import Refusal
 from hpc.site.acl import ACCESS, DEFAULT
 from hpc.site.members import RETIRED, Member, read_member, write_member
 from hpc.site.plan import owner_folders
 from hpc.site.sitefile import load_site
 from hpc.site.users import User, find_user, real_user
-from tuneplane.contract.layout import StorageRoot
-from tuneplane.record.times import utc_now
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuneplane.contract.layout import StorageRoot
+
 from hpc.errors.core import Refusal
 from hpc.site.acl import Writer, acl_writers
 from hpc.site.users import User, find_group, in_group
 from hpc.store.faults import refusal
-from tuneplane.contract.layout import StorageRoot
 
 if TYPE_CHECKING:
     from hpc.site.sitefile import Site

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tuneplane.record.files import fsync_dir
+
 from hpc.errors.core import Refusal
 from hpc.store.faults import refusal
-from tuneplane.record.files import fsync_dir
 
 PathLike = str | os.PathLike[str]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuneplane.record.canonical import canonical_bytes
+from tuneplane.record.files import write_new
+
 from hpc.errors.core import Refusal
 from hpc.store.faults import refusal
 from hpc.store.folders import make_folder, open_record
 from hpc.store.owners import JobEnded, Owner, is_gone, parse_owner, this_process
-from tuneplane.record.canonical import canonical_bytes
-from tuneplane.record.files import write_new
 
 if TYPE_CHECKING:
     from filelock import StrictSoftFileLock

@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tuneplane.record.files import fsync_dir, publish_dir, replace, write_new
+
 from hpc.store.contest import MECHANISMS, SOUND, UNSOUND, UNSUPPORTED, Mechanism, Outcome, contest
 from hpc.store.faults import refusal
 from hpc.store.mounts import Mount, mount_of
-from tuneplane.record.files import fsync_dir, publish_dir, replace, write_new
 
 NEEDED: Final = ("strict_soft", "hard_link", "exclusive", "rename", "fsync", "modes")
 """Checks without which the toolkit must not be used on this file system."""

@@ -11,12 +11,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from tuneplane.record.canonical import canonical_bytes
 
 from hpc.errors import Refusal
 from hpc.store.contest import contest
 from hpc.store.locks import break_claims, claims, held
 from hpc.store.owners import Owner, is_gone, parse_owner, this_process
-from tuneplane.record.canonical import canonical_bytes
 
 Starter = Callable[[Path], int]
 
