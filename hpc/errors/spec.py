@@ -30,6 +30,12 @@ KINDS: dict[str, ErrorKind] = table(
         "Keep data out of configuration files.",
     ),
     ErrorKind(
+        "E-SPEC-005",
+        "the document cannot be read",
+        "The file is not there, is a folder, or may not be read.",
+        "Check the path and its permissions.",
+    ),
+    ErrorKind(
         "E-SPEC-010",
         "another kind of document",
         "apiVersion and kind name what this program reads; any other value is another document, or another version of it.",

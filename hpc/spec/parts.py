@@ -33,6 +33,11 @@ def _number(value: Any) -> Any:
     return value
 
 
+def _or_none(value: Strict | None) -> Strict | None:
+    """None for an object that states nothing, so that leaving it out and leaving it empty are one value."""
+    return value if value is not None and value.sparse() else None
+
+
 def _method_id(value: str) -> str:
     parts = value.split("/")
     if len(parts) != 2 or not all(text.SEGMENT.fullmatch(part) and len(part) <= text.MAX_SEGMENT for part in parts):
@@ -187,8 +192,8 @@ class Quality(Strict):
 
 
 class Data(Strict):
-    train: DataSource | None = None
-    validation: DataSource | None = None
+    train: Annotated[DataSource | None, AfterValidator(_or_none)] = None
+    validation: Annotated[DataSource | None, AfterValidator(_or_none)] = None
     volumes: Annotated[tuple[Annotated[str, AfterValidator(via(refs.volume_ref))], ...], Field(strict=False)] = ()
     output_dataset: Annotated[str, AfterValidator(via(_published, empty=True))] = ""
     environment: Annotated[str, AfterValidator(via(_environment, empty=True))] = ""
@@ -246,7 +251,7 @@ class Body(Strict):
     lifecycle: Lifecycle = Lifecycle()
     evaluation: Evaluation = Evaluation()
     plugins: Annotated[tuple[Plugin, ...], Field(strict=False)] = ()
-    slurm: SlurmOptions | None = None
+    slurm: Annotated[SlurmOptions | None, AfterValidator(_or_none)] = None
 
 
 class Provenance(Strict):

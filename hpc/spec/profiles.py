@@ -1,7 +1,8 @@
 """`--profile` expressions: `[role[,role…]=]name[:count]` become pools.
 
 The count is the number of GPUs in total: up to one node's it is one node with that many, above it must be whole nodes. For a CPU-only
-profile it counts ranks in the same way. Without a count the profile's own shape holds.
+profile it counts ranks in the same way. A part of a node takes the same part of its CPUs and memory. Without a count the
+profile's own shape holds.
 """
 
 from __future__ import annotations
@@ -115,19 +116,19 @@ def _pool(entry: str, registry: Mapping[str, ProfileShape]) -> tuple[list[str], 
 
 
 def _sized(shape: ProfileShape, count: int, entry: str) -> ProfileShape:
-    per_node = shape.gpus_per_node or shape.ranks_per_node or 1
-    if count <= per_node:
-        nodes, per_node = 1, count
-    elif count % per_node == 0:
-        nodes = count // per_node
-    else:
-        below, above = count // per_node * per_node, (count // per_node + 1) * per_node
-        message = f"{count} is no multiple of {per_node}, one node's size"
-        raise Refusal(
-            "E-SPEC-062", message, found=entry, allowed=f"up to {per_node}, or whole nodes: {below}, {above}, …"
-        )
-    return (
-        replace(shape, nodes=nodes, gpus_per_node=per_node)
-        if shape.gpus_per_node
-        else replace(shape, nodes=nodes, ranks_per_node=per_node)
+    whole = shape.gpus_per_node or shape.ranks_per_node or 1
+    if count > whole and count % whole:
+        below, above = count // whole * whole, (count // whole + 1) * whole
+        message = f"{count} is no multiple of {whole}, one node's size"
+        allowed = f"up to {whole}, or whole nodes: {below}, {above}, …"
+        raise Refusal("E-SPEC-062", message, found=entry, allowed=allowed)
+    nodes, per_node = (1, count) if count <= whole else (count // whole, whole)
+    shape = replace(
+        shape, nodes=nodes, cpus=_share(shape.cpus, per_node, whole), memory_gb=_share(shape.memory_gb, per_node, whole)
     )
+    return replace(shape, gpus_per_node=per_node) if shape.gpus_per_node else replace(shape, ranks_per_node=per_node)
+
+
+def _share(amount: int, part: int, whole: int) -> int:
+    """The part of a node's CPUs or memory that goes with a part of its GPUs; at least 1 of what is stated."""
+    return max(1, amount * part // whole) if amount else 0

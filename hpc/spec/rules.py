@@ -135,7 +135,7 @@ def data_sources(body: dict[str, Any]) -> Iterator[Refusal]:
     for key in ("train", "validation"):
         source, field = _object(_object(body, "data"), key), f"spec.data.{key}"
         dataset, path = source.get("dataset", ""), source.get("path", "")
-        if source and dataset == "" and path == "":
+        if source.get("split") and dataset == "" and path == "":
             yield Refusal("E-SPEC-036", "names no data", field=field, allowed="a dataset, a path, or both")
         if not isinstance(dataset, str) or not dataset:
             continue
