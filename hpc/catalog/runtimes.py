@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from tuneplane.contract.layout import SEGMENT, StorageRoot
 from tuneplane.contract.schemas import RUNTIMES
 from tuneplane.record import files
@@ -34,10 +34,16 @@ HEAD = """\
 # Runtimes of this site: runtime_id -> SIF file and SHA-256. Written by `tp runtime add`; comments are not kept.
 # A path that is not absolute is below site/. A job refuses a file that differs from its sha256.
 """
-# Absolute, or below site/; no `..`, and nothing that a mount option, a shell or a template reads differently.
-SIF_PATH = r"^/?(?!\.\.?/)[A-Za-z0-9_+@=.-]+(/(?!\.\.?/)[A-Za-z0-9_+@=.-]+)*\.sif$"
+_SIF_PATH = re.compile(r"/?[A-Za-z0-9_+@=.-]+(/[A-Za-z0-9_+@=.-]+)*\.sif")
 _PLAIN_KEY = re.compile(r"^[A-Za-z][A-Za-z0-9._-]*$")
 _WORDS = frozenset({"null", "true", "false", "~"})
+
+
+def _sif_path(text: str) -> str:
+    """Absolute, or below site/; nothing in it that a mount option, a shell or a template would read differently."""
+    if not _SIF_PATH.fullmatch(text) or {".", ".."} & set(text.split("/")):
+        raise ValueError("a path of letters, digits and _ + @ = . - that ends in .sif, without . or .. parts")
+    return text
 
 
 class Entry(BaseModel):
@@ -45,7 +51,7 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    sif: Annotated[str, StringConstraints(pattern=SIF_PATH)]
+    sif: Annotated[str, AfterValidator(_sif_path)]
     sha256: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
     size: Annotated[int, Field(ge=0)]
     mtime_ns: Annotated[int, Field(ge=0)]
