@@ -1,0 +1,110 @@
+"""Finds runs by the beginning of a run id or of an experiment's name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from tuneplane.contract.layout import RUN_ID, SEGMENT, RunPaths, StorageRoot
+
+from hpc.errors import Refusal
+from hpc.runs.records import numbers, read_facts
+
+MAX_LISTED = 12
+
+
+Spot = tuple[str, str, int]
+"""(experiment, run id, modification time of the run folder in nanoseconds). Bare, since there may be ten thousand of them."""
+
+
+def owners(root: StorageRoot) -> list[str]:
+    """Users who have a run folder."""
+    return sorted(name for name, _ in _folders(root.runs))
+
+
+def scan(root: StorageRoot, owner: str) -> list[Spot]:
+    """Every run of `owner` that can be seen, in no order. Folders that cannot be read, links and hidden names are left out."""
+    base = root.owner_runs(owner)
+    out: list[Spot] = []
+    for exp, _ in _folders(base):
+        if not SEGMENT.match(exp):
+            continue
+        for name, entry in _folders(base / exp):
+            if RUN_ID.match(name):
+                try:
+                    out.append((exp, name, entry.stat(follow_symlinks=False).st_mtime_ns))
+                except OSError:
+                    continue
+    return out
+
+
+def all_runs(root: StorageRoot, owner: str) -> list[RunPaths]:
+    """Every run of `owner` that can be seen, by experiment and id."""
+    return [root.run(owner, exp, run_id) for exp, run_id, _ in sorted(scan(root, owner))]
+
+
+def _folders(path: os.PathLike[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                    yield entry.name, entry
+    except OSError:
+        return
+
+
+def begun_at(run: RunPaths) -> float:
+    """When the run was first submitted, else when its package was written; what "newest" means."""
+    facts = read_facts(run)
+    if facts.submissions:
+        return facts.submissions[0].submitted_at
+    try:
+        return run.work.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _newest(root: StorageRoot, owner: str, spots: list[Spot]) -> RunPaths:
+    # A folder's time is never before its submission; so only the few that changed last can be the newest.
+    latest = sorted(spots, key=lambda s: s[2], reverse=True)[:200]
+    return max((root.run(owner, exp, run_id) for exp, run_id, _ in latest), key=lambda r: (begun_at(r), r.run_id))
+
+
+def resolve(root: StorageRoot, prefix: str, owner: str, *, newest: bool = False) -> RunPaths:
+    """The one run that `prefix` means: a run id, the beginning of one, an experiment, or the beginning of one.
+
+    An exact name wins over a beginning. Where an experiment has several runs, `newest` takes the one submitted last. An empty prefix is the
+    newest run of all. Raises Refusal E-RUNS-001 (none), E-RUNS-002 (several, listed in `allowed`), E-RUNS-003 (no runs).
+    """
+    spots = scan(root, owner)
+    if not spots:
+        raise Refusal("E-RUNS-003", f"{owner} has no runs in {root.path}")
+    if not prefix:
+        return _newest(root, owner, spots)
+    of_experiment = [s for s in spots if s[0] == prefix]
+    by_id = [s for s in spots if s[1] == prefix]
+    if not by_id and not of_experiment:
+        of_experiment = [s for s in spots if s[0].startswith(prefix)]
+        # run-12ab may be typed as 12ab.
+        by_id = [s for s in spots if s[1].startswith((prefix, f"run-{prefix}"))]
+    fits = by_id + [s for s in of_experiment if s not in by_id]
+    if not fits:
+        raise Refusal("E-RUNS-001", f"no run and no experiment of {owner} begins with {prefix!r}", found=prefix)
+    if len(fits) > 1 and newest and not by_id and len({s[0] for s in fits}) == 1:
+        return _newest(root, owner, fits)
+    if len(fits) > 1:
+        raise _ambiguous(prefix, fits)
+    return root.run(owner, fits[0][0], fits[0][1])
+
+
+def _ambiguous(prefix: str, fits: list[Spot]) -> Refusal:
+    shown = sorted(fits)
+    listed = ", ".join(f"{run_id} ({exp})" for exp, run_id, _ in shown[:MAX_LISTED])
+    more = f" and {len(shown) - MAX_LISTED} more" if len(shown) > MAX_LISTED else ""
+    return Refusal("E-RUNS-002", f"{len(shown)} runs fit {prefix!r}", found=prefix, allowed=listed + more)
+
+
+def newest_attempt(run: RunPaths) -> int | None:
+    """The highest attempt number that has a folder."""
+    found = numbers(run.attempts)
+    return found[-1] if found else None

@@ -1,0 +1,157 @@
+"""The states of all of an owner's runs, quickly: finished ones come from an index, open ones from their records and one look at Slurm.
+
+The index is a snapshot in the viewer's state folder: run → (modification time of the run folder, state). It is never truth: an entry counts only
+while the folder has the same time and Slurm has no live job of the run's id; a damaged or missing index is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.files import replace
+
+from hpc.runs.asking import Asker
+from hpc.runs.find import scan
+from hpc.runs.records import Facts, read_facts
+from hpc.runs.state import RunState, decide
+
+SCHEMA: Final = "tuneplane-hpc/runs-index/v1"
+Entry = tuple[int, str, float, str, list[Any]]
+"""(folder time, class, submitted at, job id, the state as a list)."""
+
+
+@dataclass
+class Overview:
+    """All runs of an owner. `open_runs` were decided now; the others are in the index and are unpacked when they are asked for."""
+
+    root: StorageRoot
+    owner: str
+    open_runs: dict[tuple[str, str], RunState] = field(default_factory=dict)
+    closed: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    index_saved: bool = True
+
+    def counts(self) -> Counter[str]:
+        """How many runs there are of each class."""
+        found: Counter[str] = Counter(e[1] for e in self.closed.values())
+        found.update(s.cls for s in self.open_runs.values())
+        return found
+
+    def newest(self, limit: int = 0, *, exp: str = "", cls: str = "", only_open: bool = False) -> list[tuple[RunPaths, RunState]]:
+        """Runs by submission, newest first; 0 is no limit."""
+        keyed: list[tuple[float, str, str]] = []
+        for (e, run_id), state in self.open_runs.items():
+            if exp in ("", e) and cls in ("", state.cls) and (state.active or not only_open):
+                keyed.append((state.submitted_at or 0.0, e, run_id))
+        if not only_open:
+            keyed += [
+                (entry[2], e, run_id) for (e, run_id), entry in self.closed.items() if exp in ("", e) and cls in ("", entry[1])
+            ]
+        keyed.sort(reverse=True)
+        chosen = keyed[:limit] if limit else keyed
+        return [(self.root.run(self.owner, e, run_id), self.state(e, run_id)) for _, e, run_id in chosen]
+
+    def state(self, exp: str, run_id: str) -> RunState:
+        found = self.open_runs.get((exp, run_id))
+        return found if found is not None else RunState(*self.closed[exp, run_id][4])
+
+
+def index_path(root: StorageRoot, viewer: str, owner: str) -> Path | None:
+    """Where the viewer keeps the index of an owner's runs; None where the viewer has no state folder."""
+    folder = root.user_state(viewer)
+    return folder / f"runs-{owner}.json" if folder.is_dir() else None
+
+
+def read_index(path: Path | None) -> dict[tuple[str, str], Entry]:
+    """The index as it stands; empty where it is missing, damaged or of another version."""
+    try:
+        value = json.loads(path.read_bytes()) if path else {}
+        if value.get("schema") != SCHEMA or value.get("width") != _width():
+            return {}
+        return {(e, r): (m, c, s, j, state) for e, r, m, c, s, j, state in value["runs"]}
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+        return {}
+
+
+def _width() -> int:
+    return len(RunState.__dataclass_fields__)
+
+
+def _write_index(path: Path | None, closed: dict[tuple[str, str], Entry]) -> bool:
+    if path is None:
+        return False
+    runs = [[e, r, *entry] for (e, r), entry in sorted(closed.items())]
+    text = json.dumps({"schema": SCHEMA, "width": _width(), "runs": runs}, separators=(",", ":"), ensure_ascii=False)
+    try:
+        replace(path, text.encode("utf-8", "surrogatepass"), mode=0o600)
+    except OSError:
+        return False
+    return True
+
+
+def survey(root: StorageRoot, owner: str, asker: Asker) -> Overview:
+    """Every run's state. One query to each Slurm that has an open run of the owner, if one is due. Raises Refusal E-SITE-*, E-SLURM-001."""
+    path = index_path(root, asker.viewer, owner)
+    before = read_index(path)
+    closed: dict[tuple[str, str], Entry] = {}
+    unsure: dict[tuple[str, str], tuple[int, Facts]] = {}
+    for exp, run_id, mtime in scan(root, owner):
+        entry = before.get((exp, run_id))
+        if entry is not None and entry[0] == mtime:
+            closed[exp, run_id] = entry
+        else:
+            unsure[exp, run_id] = (mtime, read_facts(root.run(owner, exp, run_id)))
+    asker.wanted = lambda fleet: _job_ids((f for _, f in unsure.values()), fleet)
+    looks = {key: asker.look(facts) for key, (_, facts) in unsure.items()}
+    for key in _revived(closed, asker):
+        mtime = closed.pop(key)[0]
+        facts = read_facts(root.run(owner, *key))
+        unsure[key], looks[key] = (mtime, facts), asker.look(facts)
+    out = Overview(root, owner, closed=closed)
+    now = asker.now()
+    for key, (mtime, facts) in unsure.items():
+        state = decide(facts, looks[key], now)
+        if state.final:
+            closed[key] = (mtime, state.cls, state.submitted_at or 0.0, state.job_id, list(astuple(state)))
+        else:
+            out.open_runs[key] = state
+    if closed.keys() != before.keys() or any(before[k][0] != closed[k][0] for k in unsure.keys() & closed.keys()):
+        out.index_saved = _write_index(path, closed)
+    return out
+
+
+def _job_ids(all_facts: Iterable[Facts], fleet: str) -> list[str]:
+    """Job ids of runs that may still be open, for the one accounting query of a refresh."""
+    out = []
+    for facts in all_facts:
+        last, attempt = facts.last_submission, facts.last_attempt
+        over = attempt is not None and attempt.end is not None and not attempt.runs_again
+        if last is not None and last.kind == "slurm" and last.fleet == fleet and not over and last.job_id[:1].isdigit():
+            out.append(last.job_id.partition("_")[0].partition("+")[0])
+    return out
+
+
+def _revived(closed: dict[tuple[str, str], Entry], asker: Asker) -> list[tuple[str, str]]:
+    """Finished runs of whose id Slurm has a live job again: requeued by hand, or an id that came back."""
+    alive = {str(r.base_id) for p in asker.polls.values() for r in p.queue if r.active}
+    return [key for key, entry in closed.items() if entry[3] in alive] if alive else []
+
+
+def state_of(run: RunPaths, asker: Asker) -> tuple[Facts, RunState]:
+    """One run's facts and state, read now."""
+    facts = read_facts(run)
+    asker.wanted = lambda fleet: _job_ids(_open_facts(asker), fleet)
+    return facts, decide(facts, asker.look(facts), asker.now())
+
+
+def _open_facts(asker: Asker) -> Iterator[Facts]:
+    known = read_index(index_path(asker.root, asker.viewer, asker.owner))
+    for exp, run_id, mtime in scan(asker.root, asker.owner):
+        entry = known.get((exp, run_id))
+        if entry is None or entry[0] != mtime:
+            yield read_facts(asker.root.run(asker.owner, exp, run_id))

@@ -1,0 +1,178 @@
+"""Reads a run's own records from its folder. Only reads; what is missing or damaged is a fact, not an error."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuneplane.contract.layout import AttemptPaths, RunPaths
+from tuneplane.record.files import read_bytes, read_json
+from tuneplane.record.times import parse_utc
+
+
+@dataclass(frozen=True)
+class Submission:
+    """`submissions/<n>.json`: one hand-over to a fleet, `first_attempt` the number of the attempt that it starts with."""
+
+    first_attempt: int
+    kind: str
+    fleet: str
+    cluster: str
+    job_id: str
+    job_name: str
+    nonce: str
+    submitted_at: float
+    pid: int | None = None
+    pid_start: int | None = None
+    script_sha256: str = ""
+    adopted: bool = False
+
+    @classmethod
+    def from_json(cls, value: Any) -> Submission:
+        """Raises KeyError, TypeError, ValueError for what is no submission."""
+        return cls(
+            first_attempt=int(value["first_attempt"]),
+            kind=str(value["kind"]),
+            fleet=str(value.get("fleet", "")),
+            cluster=str(value.get("cluster", "")),
+            job_id=str(value["job_id"]),
+            job_name=str(value.get("job_name", "")),
+            nonce=str(value.get("nonce", "")),
+            submitted_at=parse_utc(value["submitted_at"]).timestamp(),
+            pid=value.get("pid"),
+            pid_start=value.get("pid_start"),
+            script_sha256=str(value.get("script_sha256", "")),
+            adopted=bool(value.get("adopted", False)),
+        )
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """`attempts/<n>/`: what its records say. `claim` is (job id, restart count, nonce)."""
+
+    number: int
+    claim: tuple[str, int, str] | None = None
+    start: dict[str, Any] | None = None
+    end: dict[str, Any] | None = None
+    requeue: dict[str, Any] | None = None
+
+    @property
+    def restarts(self) -> int:
+        """Slurm's restart count of the job when this attempt began."""
+        if self.start and isinstance(self.start.get("restart_count"), int):
+            return int(self.start["restart_count"])
+        return self.claim[1] if self.claim else 0
+
+    @property
+    def started_at(self) -> float | None:
+        return instant((self.start or {}).get("started_at"))
+
+    @property
+    def ended_at(self) -> float | None:
+        return instant((self.end or {}).get("ended_at"))
+
+    @property
+    def runs_again(self) -> bool:
+        """Whether this attempt ended with the wish to be requeued."""
+        return bool((self.end or {}).get("requeue")) or (self.end is None and self.requeue is not None)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that a run's folder says about its life. `problems`: record → why it could not be used."""
+
+    run: RunPaths
+    submissions: tuple[Submission, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    stop_requested: bool = False
+    reported: bool = False
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def last_submission(self) -> Submission | None:
+        return self.submissions[-1] if self.submissions else None
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        """The newest attempt of the newest submission; None while that one has not begun."""
+        if not self.attempts or not self.submissions:
+            return None
+        last = self.attempts[-1]
+        return last if last.number >= self.submissions[-1].first_attempt else None
+
+
+def instant(text: Any) -> float | None:
+    """Seconds since 1970 of a record's time, None for anything else."""
+    try:
+        return parse_utc(text).timestamp() if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def numbers(folder: os.PathLike[str], suffix: str = "") -> list[int]:
+    """The numbers that name a folder's entries (`0.json`, `1.json`, …), ascending. A folder that cannot be read has none."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    stems = [n.removesuffix(suffix) for n in names if n.endswith(suffix)]
+    return sorted(int(s) for s in stems if s.isascii() and s.isdigit() and str(int(s)) == s)
+
+
+def read_facts(run: RunPaths) -> Facts:
+    """What the folder says. Does not raise for damaged or unreadable records; they are in `problems`."""
+    problems: dict[str, str] = {}
+    submissions = []
+    for number in numbers(run.submissions, ".json"):
+        path = run.submissions / f"{number}.json"
+        value = _record(path, problems)
+        try:
+            if value is not None:
+                submissions.append(Submission.from_json(value))
+        except (KeyError, TypeError, ValueError) as exc:
+            problems[str(path)] = f"not a submission: {exc!r}"
+    attempts = tuple(_attempt(run.attempt(n), problems) for n in numbers(run.attempts))
+    return Facts(
+        run,
+        tuple(submissions),
+        attempts,
+        (run.root / "stop_requested").exists(),
+        run.report.exists(),
+        problems,
+    )
+
+
+def _attempt(paths: AttemptPaths, problems: dict[str, str]) -> Attempt:
+    return Attempt(
+        paths.number,
+        _claim(paths, problems),
+        _record(paths.start, problems),
+        _record(paths.end, problems),
+        _record(paths.requeue, problems),
+    )
+
+
+def _record(path: os.PathLike[str], problems: dict[str, str]) -> dict[str, Any] | None:
+    try:
+        value = read_json(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as exc:
+        problems[str(path)] = str(exc)
+        return None
+    if not isinstance(value, dict):
+        problems[str(path)] = "not an object"
+        return None
+    return value
+
+
+def _claim(paths: AttemptPaths, problems: dict[str, str]) -> tuple[str, int, str] | None:
+    try:
+        words = read_bytes(paths.claim, limit=4096).decode("utf-8").split()
+        return words[0], int(words[1]), words[2]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, IndexError) as exc:
+        problems[str(paths.claim)] = f"not a claim: {exc!r}"
+        return None
