@@ -43,6 +43,8 @@ def parse_image(text: str, field: str = "spec.framework.image") -> Image:
     def no(message: str) -> Refusal:
         return Refusal("E-CATALOG-046", message, field=field, found=text, allowed=FORM)
 
+    if text.endswith("/"):  # split_uri drops it
+        raise no("ends in /")
     if agent not in AGENTS:
         raise no(f"unknown agent {agent}://")
     rest, _, digest = rest.partition("@")

@@ -46,6 +46,15 @@ def _sif_path(text: str) -> str:
     return text
 
 
+def _plain(text: str) -> str:
+    if not text.isprintable() or len(text) > 1024:
+        raise ValueError("one line of at most 1024 printable characters")
+    return text
+
+
+Plain = Annotated[str, AfterValidator(_plain)]
+
+
 class Entry(BaseModel):
     """One runtime as it stands in runtimes.yaml."""
 
@@ -56,13 +65,13 @@ class Entry(BaseModel):
     size: Annotated[int, Field(ge=0)]
     mtime_ns: Annotated[int, Field(ge=0)]
     owner_uid: Annotated[int, Field(ge=0)]
-    source: str = ""
-    definition: str = ""
-    python: str = ""
-    glibc: str = ""
-    architecture: str = ""
-    registered_at: str = ""
-    registered_by: str = ""
+    source: Plain = ""
+    definition: Plain = ""
+    python: Plain = ""
+    glibc: Plain = ""
+    architecture: Plain = ""
+    registered_at: Plain = ""
+    registered_by: Plain = ""
 
 
 class RuntimesFile(BaseModel):
@@ -205,7 +214,7 @@ def format_entries(entries: Mapping[str, Entry]) -> str:
     for runtime_id, entry in sorted(entries.items()):
         plain = _PLAIN_KEY.match(runtime_id) and runtime_id.lower() not in _WORDS
         lines.append(f"  {runtime_id if plain else json.dumps(runtime_id)}:")
-        lines += [f"    {k}: {json.dumps(v)}" for k, v in entry.model_dump().items() if v != ""]
+        lines += [f"    {k}: {json.dumps(v, ensure_ascii=False)}" for k, v in entry.model_dump().items() if v != ""]
     return "\n".join(lines) + "\n"
 
 
