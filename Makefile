@@ -1,0 +1,35 @@
+# make setup   what the checkout needs: Python packages; as root also Slurm, Apptainer and the two images
+# make demo    the main job from nothing: FLEET=local (default) or slurm, SIZE=135m (default) or tiny
+# make test    every test; TESTS=tests/spec for a part of them
+# make lint    ruff, mypy, import contracts, generated pages
+# make bench   speed and memory as ratios, written to docs/performance.md
+PY := .venv/bin/python
+TESTS ?= tests
+FLEET ?= local
+SIZE ?= 135m
+
+.PHONY: setup venv demo test lint bench clean
+setup: venv
+	.ci/setup cluster images
+
+venv:
+	.ci/setup venv
+
+demo: venv
+	@if [ "$(FLEET)" = slurm ]; then .ci/setup cluster images; fi
+	@FLEET=$(FLEET) SIZE=$(SIZE) tests/demo/demo
+
+lint: venv
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -c "from importlinter.cli import lint_imports; import sys; sys.exit(lint_imports())"
+
+test: setup
+	$(PY) -m pytest $(TESTS)
+
+bench: setup
+	$(PY) tests/benchmarks/run.py
+
+clean:
+	rm -rf .venv build dist demo *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,203 @@
+"""One node from verification to its end record, and what the batch step makes of it, with real processes and real files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc.submit.kernelzip import archive
+from tuneplane.launch.finish import finish
+from tuneplane.launch.node import slot_of, visible_gpus
+from tuneplane.launch.place import read_place
+from tuneplane.launch.verify import LaunchRefused
+from tuneplane.record.digest import digest_bytes
+from tuneplane.record.events import read_all
+from tuneplane.record.files import read_json
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    path = tmp_path / "verifier.zip"
+    path.write_bytes(archive("verifier"))
+    return path
+
+
+def start(kernel: Path, env: dict[str, str]) -> subprocess.Popen[str]:
+    """As the batch script does: isolated, from the archive, nothing but the handed-in environment."""
+    return subprocess.Popen(
+        [sys.executable, "-I", str(kernel), "node"],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(kernel: Path, made: Any, attempt: int = 0, **more: str) -> tuple[int, str]:
+    child = start(kernel, made.env(attempt, **more))
+    text, _ = child.communicate(timeout=60)
+    return child.returncode, text
+
+
+def finished(made: Any, attempt: int = 0, **more: str) -> tuple[str, dict[str, Any]]:
+    env = made.env(attempt, **more)
+    word = finish(read_place(env), env)
+    return word, read_json(made.run.attempt(attempt).end)
+
+
+def test_a_run_ends_done_with_a_report_and_joined_chains(make_run: Callable, kernel: Path) -> None:
+    made = make_run(
+        'echo "rank $RANK of $WORLD_SIZE says $SITE_WORD"; mkdir -p "$TUNEPLANE_OUT_DIR/final"; echo w > "$TUNEPLANE_OUT_DIR/final/w.bin"\n'
+    )
+    code, text = run(kernel, made)
+    assert code == 0, text
+    word, end = finished(made)
+    assert (word, end["class"], end["requeue"]) == ("done", "done", False)
+    log = made.run.attempt(0).rank_log(0).read_text()
+    assert log.endswith("Z rank 0 of 1 says hello\n")
+    report = read_json(made.run.report)
+    assert report["artifacts"] == [
+        {"kind": "exports", "path": "final/w.bin", "size": 2, "sha256": digest_bytes(b"w\n")}
+    ]
+    chains = {c.writer: c for c in read_all(made.run.events)}
+    assert {c.status for c in chains.values()} == {"verified"}
+    last = chains["batch-0"].events[-1]
+    assert last["details"]["report_sha256"] == digest_bytes(made.run.report.read_bytes())
+    assert last["details"]["heads"] == {"launch-0": {"hash": chains["launch-0"].head, "count": 2}}
+
+
+def test_finishing_twice_changes_nothing(make_run: Callable, kernel: Path) -> None:
+    made = make_run()
+    run(kernel, made)
+    finished(made)
+    before = {p: p.read_bytes() for p in made.run.root.rglob("*") if p.is_file()}
+    assert finished(made)[0] == "done"
+    assert {p: p.read_bytes() for p in made.run.root.rglob("*") if p.is_file()} == before
+
+
+def test_a_tampered_package_never_starts(make_run: Callable, kernel: Path) -> None:
+    made = make_run("touch $TUNEPLANE_OUT_DIR/ran\n")
+    made.unlock()
+    (made.run.work / "experiments/exp/train.sh").write_text("touch /tmp/evil\n")
+    code, text = run(kernel, made)
+    assert code == 2
+    assert "E-JOB-002" in text
+    word, end = finished(made, TP_STEP_CODE="2")
+    assert (word, end["class"], end["message"][:9]) == ("failed", "refused", "E-JOB-002")
+    assert not (made.run.attempt(0).out / "ran").exists()
+
+
+def test_a_crash_is_an_error_and_stays_one(make_run: Callable, kernel: Path) -> None:
+    made = make_run("exit 7\n")
+    assert run(kernel, made)[0] == 7
+    word, end = finished(made, TP_STEP_CODE="7")
+    assert (word, end["class"], end["exit_code"], end["message"]) == (
+        "failed",
+        "error",
+        7,
+        "rank 0 ended with exit code 7",
+    )
+    assert not made.run.report.exists()
+
+
+def test_p27_p28_a_warning_saves_and_asks_for_another_attempt(make_run: Callable, kernel: Path) -> None:
+    made = make_run("trap 'exit 85' USR2\necho up\nwhile :; do sleep 0.05; done\n")
+    child = start(kernel, made.env())
+    log = made.run.attempt(0).rank_log(0)
+    for _ in range(400):
+        if log.exists() and "up" in log.read_text():
+            break
+        time.sleep(0.02)
+    child.send_signal(signal.SIGUSR2)
+    assert child.wait(timeout=30) == 0
+    word, end = finished(made, TP_WARNED="USR2")
+    assert (word, end["class"], end["requeue"]) == ("requeue", "preempted", True)
+    assert read_json(made.run.attempt(0).requeue)["attempt"] == 0
+
+
+def test_a_stopped_run_is_not_requeued(make_run: Callable, kernel: Path) -> None:
+    made = make_run("exit 85\n")
+    run(kernel, made)
+    (made.run.root / "stop_requested").write_text("{}")
+    word, end = finished(made, TP_WARNED="TERM")
+    assert (word, end["class"]) == ("failed", "cancelled")
+
+
+def test_a_lost_node_waits_for_slurm_first(make_run: Callable) -> None:
+    made = make_run(policies={"node_grace_s": 10})
+    env = made.env(TP_STEP_CODE="137", TP_WAITED_S="5")
+    assert finish(read_place(env), env) == "wait"
+    assert not made.run.attempt(0).end.exists()
+    word, end = finished(made, TP_STEP_CODE="137", TP_WAITED_S="10")
+    assert (word, end["class"]) == ("requeue", "node_fail")
+
+
+def test_p48_p52_the_allocation_is_checked_against_the_shape(make_run: Callable, kernel: Path) -> None:
+    made = make_run()
+    code, text = run(kernel, made, TP_HOSTS="a,b")
+    assert code == 2
+    assert "E-JOB-011 the job does not start: the spec asks for 1 nodes, the allocation has 2: a,b" in text
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "0,1,2"}) == 3
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}) == 0
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == 0
+
+
+def test_p48_rank_numbers_run_through_the_pools() -> None:
+    shape = {
+        "pools": [
+            {"name": "a", "nodes": 2, "gpus_per_node": 8, "ranks_per_node": 8},
+            {"name": "b", "nodes": 1, "gpus_per_node": 4, "ranks_per_node": 4},
+        ]
+    }
+    assert [
+        (slot_of(shape, n).first_rank, slot_of(shape, n).ranks, slot_of(shape, n).world_size) for n in range(3)
+    ] == [(0, 8, 20), (8, 8, 20), (16, 4, 20)]
+    with pytest.raises(LaunchRefused):
+        slot_of(shape, 3)
+
+
+def test_p42_p54_p66_home_and_caches_are_private_and_local(make_run: Callable, kernel: Path) -> None:
+    made = make_run("env\n")
+    run(kernel, made, HOME="/home/somebody", ACCELERATE_CONFIG_FILE="/home/somebody/x.yaml")
+    env = dict(
+        line.split("Z ", 1)[1].split("=", 1)
+        for line in made.run.attempt(0).rank_log(0).read_text().splitlines()
+        if "=" in line
+    )
+    scratch = str(made.root.path / "scratch")
+    for name in (
+        "HOME",
+        "TRITON_CACHE_DIR",
+        "TORCH_EXTENSIONS_DIR",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "CUDA_CACHE_PATH",
+        "XDG_CACHE_HOME",
+        "TMPDIR",
+        "HF_HOME",
+    ):
+        assert env[name].startswith(scratch), name
+    assert env["ACCELERATE_CONFIG_FILE"].startswith(scratch)
+    assert env["PYTHONNOUSERSITE"] == "1"
+
+
+def test_secrets_of_the_outer_environment_do_not_reach_the_ranks(make_run: Callable, kernel: Path) -> None:
+    made = make_run("env\n")
+    run(kernel, made, AWS_SECRET_ACCESS_KEY="canary-7f3a", HF_TOKEN="canary-7f3a")
+    for path in made.run.root.rglob("*"):
+        if path.is_file():
+            assert b"canary-7f3a" not in path.read_bytes(), path
+
+
+def test_a_place_that_is_not_handed_in_is_named() -> None:
+    with pytest.raises(LaunchRefused) as caught:
+        read_place({"TP_RUN_DIR": "/x"})
+    assert (caught.value.code, caught.value.message) == ("E-JOB-012", "the batch script did not hand in TP_HOSTS")
+    assert os.environ.get("TP_RUN_DIR") is None
