@@ -34,17 +34,17 @@ def train(job: Job) -> None:
 
     # 2. Model and engine: the same seed everywhere while new weights are made, then one of its own for each rank's dropout.
     precision = model.choose_precision(chosen, job.device)
-    engine.quiet_start(job.device)
+    engine.quiet_start()
     if chosen.deterministic:
         engine.be_deterministic()
     engine.seed_all(chosen.seed)
     with engine.building(chosen, precision, job.place.world_size) as config:
-        network = model.load_model(folder, chosen, precision)
+        network = model.load_model(folder, chosen, engine.weights_dtype(chosen, precision))
         deepspeed = engine.Engine(network, chosen, precision, job.peers, config)
     engine.seed_all(chosen.seed + 1 + job.place.rank)
 
     # 3. Go on from the newest checkpoint that verifies; a checkpoint of another run is refused, never passed over in silence.
-    fingerprint = {"model": model.identity(folder), **method.fingerprint()}
+    fingerprint = {"model": model.identity(folder, job.launch.inputs["model"].get("files", ())), **method.fingerprint()}
     saver = Saver(job.place.checkpoint_dir, deepspeed, method, job.peers, job.watchdog, fingerprint)
     resumed = saver.resume()
     for line in [*saver.notes, report.start(resumed, method)]:

@@ -1,0 +1,297 @@
+"""DeepSpeed, arranged: the one module that knows it. Every method trains through an `Engine`.
+
+DeepSpeed's own launcher, its host file and its SSH are never used (P43); the ranks are there already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tuneplane.record.digest import PREFIX, FileEntry
+from tuneplane.record.files import fsync_dir
+from tuneplane.training.peers import Peers
+from tuneplane.training.settings import Settings
+
+SHARDS = "deepspeed"
+"""The folder in a checkpoint that DeepSpeed fills."""
+
+
+def quiet_start() -> None:
+    """Import DeepSpeed without its compiler at start-up, and with warnings only.
+
+    On CPUs its start-up would compile a shared-memory extension that training never uses; a build killed midway leaves a lock, and every
+    later start waits for it in silence.
+    """
+    import warnings
+
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")  # DeepSpeed's calls, not ours
+    import deepspeed.ops
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+
+
+def seed_all(seed: int) -> None:
+    """Seed Python, numpy and torch (all devices)."""
+    import random
+
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % (1 << 32))  # the legacy stream is what libraries draw from
+    torch.manual_seed(seed)
+
+
+def be_deterministic() -> None:
+    """Refuse operations that have no deterministic form. Before the first GPU operation."""
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+
+
+@contextmanager
+def building(settings: Settings, precision: str, world_size: int) -> Iterator[dict[str, Any]]:
+    """DeepSpeed's configuration; while the block lasts, ZeRO-3 models are loaded in shares, so that no rank ever holds all weights."""
+    config = deepspeed_config(settings, precision, world_size)
+    keeper = None
+    if settings.zero_stage == 3:
+        import deepspeed
+        from transformers.integrations import HfDeepSpeedConfig
+
+        deepspeed.init_distributed(auto_mpi_discovery=False)  # partitioned loading asks DeepSpeed for the world
+        keeper = HfDeepSpeedConfig(config)
+    try:
+        yield config
+    finally:
+        del keeper
+
+
+def deepspeed_config(settings: Settings, precision: str, world_size: int) -> dict[str, Any]:
+    """DeepSpeed's configuration; the optimiser and the learning rate are ours, not its."""
+    batch = settings.micro_batch_size * settings.gradient_accumulation
+    bf16, stage = precision == "bf16", settings.zero_stage
+    return {
+        "train_micro_batch_size_per_gpu": settings.micro_batch_size,
+        "gradient_accumulation_steps": settings.gradient_accumulation,
+        "train_batch_size": batch * world_size,
+        "gradient_clipping": settings.grad_clip if stage else 0.0,  # without ZeRO it reports no norm, so we clip
+        "zero_optimization": {"stage": stage},
+        "zero_allow_untested_optimizer": True,
+        # Without ZeRO DeepSpeed keeps no fp32 copy of bf16 weights, and small updates would vanish: weights are fp32 there, under autocast.
+        "bf16": {"enabled": bf16 and stage > 0},
+        "torch_autocast": {"enabled": bf16 and stage == 0, "dtype": "bfloat16"},
+        "steps_per_print": 1 << 62,
+        "checkpoint": {"tag_validation": "FAIL"},
+    }
+
+
+def weights_dtype(settings: Settings, precision: str) -> Any:
+    """What the weights are in memory: bf16 with fp32 copies in ZeRO's optimiser, or fp32."""
+    import torch
+
+    return torch.bfloat16 if precision == "bf16" and settings.zero_stage else torch.float32
+
+
+class _Durable:
+    """DeepSpeed's way to files: each is hashed while it is written, then synced; `written` lists them."""
+
+    def __init__(self) -> None:
+        self.name = "durable"
+        self.written: list[tuple[str, int, str]] = []
+
+    def save(self, state_dict: Any, path: str) -> None:
+        import torch
+
+        with open(path, "wb") as stream:
+            hashing: Any = _Hashing(stream)
+            torch.save(state_dict, hashing)
+            stream.flush()
+            os.fchmod(stream.fileno(), 0o644)
+            os.fsync(stream.fileno())
+        self.written.append((path, hashing.size, PREFIX + hashing.sha.hexdigest()))
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        import torch
+
+        return torch.load(path, map_location=map_location, weights_only=False)  # its digest was checked
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        os.makedirs(path, exist_ok=exist_ok)
+
+    def create(self, info: Any) -> None: ...
+
+    def commit(self, info: Any) -> bool:
+        return True
+
+    def cleanup(self) -> None: ...
+
+    def is_data_parallel_writer(self, dp_rank: int) -> bool:
+        return bool(dp_rank == 0)
+
+    def is_decoupled(self) -> bool:
+        return False
+
+    def set_commit_info(self, info: Any) -> None: ...
+
+    def get_commit_info(self) -> None:
+        return None
+
+    def preserves_storage_sharing(self) -> bool:
+        return True
+
+
+class _Hashing:
+    """A write-only stream that knows the SHA-256 of what went through it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self.sha, self.size = stream, hashlib.sha256(), 0
+
+    def write(self, data: Any) -> int:
+        self.sha.update(data)
+        self.size += len(data)
+        self._stream.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+class Engine:
+    """A model under DeepSpeed with AdamW. `model` is the plain module below it."""
+
+    def __init__(self, model: Any, settings: Settings, precision: str, peers: Peers, config: dict[str, Any]) -> None:
+        import deepspeed
+
+        self.settings, self.precision, self.peers, self.model = settings, precision, peers, model
+        self._deepspeed, self._optimizer, _, _ = deepspeed.initialize(
+            model=model, optimizer=_adamw(model, settings), config=config, dist_init_required=False
+        )
+        self._files = _Durable()
+        self._deepspeed.checkpoint_engine = self._files
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Forward of the model."""
+        return self._deepspeed(**inputs)
+
+    def train(self, mode: bool = True) -> None:
+        self._deepspeed.train(mode)
+
+    def backward(self, loss: Any) -> None:
+        """Add this rank's gradients of one micro batch; after the last of a step they are averaged over the ranks.
+
+        `loss` is taken as it is: no division by the accumulation.
+        """
+        self._deepspeed.backward(loss, scale_wrt_gas=False)
+        if not self._deepspeed.is_gradient_accumulation_boundary():
+            self._deepspeed.step()
+
+    def step(self, learning_rate: float) -> float:
+        """One optimiser step after the last `backward`; returns the global gradient norm before clipping."""
+        import torch
+
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        norm = None
+        if not self.settings.zero_stage:
+            params = [p for p in self.model.parameters() if p.grad is not None]
+            norm = torch.nn.utils.clip_grad_norm_(params, self.settings.grad_clip or float("inf"))
+        self._deepspeed.step()
+        return float(self._deepspeed.get_global_grad_norm() if norm is None else norm)
+
+    def save(self, folder: Path) -> list[FileEntry]:
+        """Write this rank's part below `folder/deepspeed`, synced; returns the files with their digests. A collective."""
+        self._files.written.clear()
+        done = self._deepspeed.save_checkpoint(
+            os.fspath(folder), tag=SHARDS, save_latest=False, exclude_frozen_parameters=self.settings.lora
+        )
+        if not done:
+            raise OSError(f"DeepSpeed did not write its checkpoint to {folder}")
+        if self.peers.first:
+            for script in ("zero_to_fp32.py", "zero_to_torch.py"):  # programs have no place in a checkpoint
+                (folder / script).unlink(missing_ok=True)
+        fsync_dir(folder / SHARDS)
+        return [
+            FileEntry(os.path.relpath(path, folder), False, size, sha256)
+            for path, size, sha256 in sorted(self._files.written)
+        ]
+
+    def load(self, folder: Path) -> None:
+        """Take weights, optimiser and step counters from a checkpoint of the same shape. A collective."""
+        path, _ = self._deepspeed.load_checkpoint(
+            os.fspath(folder), tag=SHARDS, load_module_strict=not self.settings.lora
+        )
+        if path is None:
+            raise OSError(f"DeepSpeed found nothing to load in {folder}")
+
+    def shapes(self, trainable: bool) -> dict[str, tuple[int, ...]]:
+        """Name and true shape of each parameter, of the trainable ones only where asked; ZeRO-3's partitions do not blur it."""
+        return {
+            name: tuple(getattr(param, "ds_shape", param.shape))
+            for name, param in self.model.named_parameters()
+            if param.requires_grad or not trainable
+        }
+
+    def gathered(self, trainable: bool) -> dict[str, Any]:
+        """Whole weights in the run's precision on the CPU of rank 0, one at a time from all ranks (P50); the others get an empty dict. A collective.
+
+        Without `trainable` the buffers come too.
+        """
+        import deepspeed
+        import torch
+
+        out: dict[str, Any] = {}
+        dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
+        for name, param in self.model.named_parameters():
+            if trainable and not param.requires_grad:
+                continue
+            with deepspeed.zero.GatheredParameters([param], enabled=self.settings.zero_stage == 3):
+                if self.peers.first:
+                    out[name] = param.detach().to("cpu", dtype, copy=True)
+        if self.peers.first and not trainable:
+            out |= {
+                n: b.detach().to("cpu", copy=True)
+                for n, b in self.model.named_buffers()
+                if n in _saved_names(self.model)
+            }
+        return out
+
+
+def _saved_names(model: Any) -> set[str]:
+    """Names that a state dict of the model holds; rotary tables and the like are buffers that it does not."""
+    lost = {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules()
+        for name in module._non_persistent_buffers_set  # noqa: SLF001 - torch has no public list
+    }
+    return {name for name, _ in model.named_buffers()} - lost
+
+
+def _adamw(model: Any, settings: Settings) -> Any:
+    import torch
+
+    decayed: list[Any] = []
+    plain: list[Any] = []
+    for param in model.parameters():
+        if param.requires_grad:
+            (decayed if len(getattr(param, "ds_shape", param.shape)) > 1 else plain).append(param)
+    groups = [
+        {"params": params, "weight_decay": decay}
+        for params, decay in ((decayed, settings.weight_decay), (plain, 0.0))
+        if params
+    ]
+    return torch.optim.AdamW(
+        groups,
+        lr=settings.learning_rate,
+        betas=(settings.adam_beta1, settings.adam_beta2),
+        eps=settings.adam_epsilon,
+        fused=True,
+    )

@@ -1,0 +1,131 @@
+"""The step loop that every method shares: step, agree, report, save, heed the warning."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tuneplane.training import warning
+from tuneplane.training.engine import Engine
+from tuneplane.training.method import Method
+from tuneplane.training.metrics import Reporter
+from tuneplane.training.peers import Peers
+from tuneplane.training.refusals import refuse
+from tuneplane.training.saving import Resumed, Saver
+from tuneplane.training.settings import Settings
+from tuneplane.training.watchdog import Watchdog
+
+_SAVE_MARGIN_S = 5.0
+"""Kept back from the lead time: to leave cleanly after the save."""
+
+
+class Preempted(Exception):  # noqa: N818 - the agreed end of an attempt
+    """All ranks saved after a warning and leave; exit code 85. `step` is what the newest checkpoint holds."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self.step = step
+
+
+@dataclass
+class Progress:
+    """What the loop did in this attempt."""
+
+    step: int
+    loss: float | None = None
+    validation_loss: float | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+    save_seconds: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Loop:
+    """One attempt's steps from the resume point to the last one."""
+
+    engine: Engine
+    method: Method
+    settings: Settings
+    peers: Peers
+    saver: Saver
+    reporter: Reporter
+    watchdog: Watchdog
+    on_first_step: Callable[[], None] = lambda: None
+
+    def run(self, resumed: Resumed | None) -> Progress:
+        """Train to the last step and save there. Raises Preempted, or Refused when the loss is no number.
+
+        A step is the unit of everything: ranks learn together, from one sum over all of them, the loss and whether anyone was warned.
+        """
+        done = Progress(resumed.step if resumed else 0, tokens=resumed.tokens if resumed else 0)
+        saved_at, total = done.step, self.method.total_steps
+        if self.peers.total([float(warning.given() is not None)])[0]:
+            raise Preempted(saved_at)
+        began = time.monotonic()
+        self.reporter.begin()
+        while done.step < total:
+            warned = self._step(done)
+            last = done.step == total
+            if self._due(done.step, self.settings.eval_steps) or last:
+                self._validate(done)
+            if warned or last or self._due(done.step, self.settings.save_steps):
+                self._save(done, "warning" if warned else "last step" if last else "every save_steps")
+                saved_at = done.step
+            if warned and not last:
+                raise Preempted(saved_at)
+        done.seconds = time.monotonic() - began
+        return done
+
+    def _due(self, step: int, every: int) -> bool:
+        return every > 0 and step % every == 0
+
+    def _step(self, done: Progress) -> bool:
+        """Do the next step; True when any rank has been warned by its end."""
+        step = done.step + 1
+        rate = self.settings.lr_at(step, self.method.total_steps)
+        outcome = self.method.step(self.engine, step, rate)
+        names = sorted(outcome.shares)
+        sums = self.peers.total(
+            [float(warning.given() is not None), outcome.loss, *(outcome.shares[name] for name in names)]
+        )
+        loss = sums[1]
+        if not math.isfinite(loss) or not math.isfinite(outcome.grad_norm):
+            raise refuse(
+                "E-TRAIN-046",
+                f"the loss is no number any more at step {step}; the checkpoint before it stands",
+                field="loss",
+                found=f"loss {loss}, gradient norm {outcome.grad_norm}",
+            )
+        if done.loss is None:
+            self.peers.set_timeouts(self.peers.policies.peer_timeout_s)  # loading is over, and with it its patience
+            self.on_first_step()
+        self.watchdog.rest()
+        done.step, done.loss, done.tokens = step, loss, done.tokens + outcome.tokens
+        self.reporter.step(step, loss, rate, outcome.grad_norm, outcome.tokens, dict(zip(names, sums[2:], strict=True)))
+        return sums[0] > 0
+
+    def _validate(self, done: Progress) -> None:
+        loss = self.method.validate(self.engine)
+        self.watchdog.rest()
+        if loss is not None:
+            done.validation_loss = loss
+            self.reporter.validation(done.step, loss)
+
+    def _save(self, done: Progress, reason: str) -> None:
+        saved = self.saver.save(done.step, done.tokens, self._bound())
+        done.save_seconds.append(saved.seconds)
+        self.reporter.saved(saved.step, saved.seconds, saved.bytes, reason)
+        lead = self.peers.policies.lead_s
+        if len(done.save_seconds) == 1 and saved.seconds + _SAVE_MARGIN_S > lead:
+            self.reporter.say(
+                f"a save takes {saved.seconds:.1f} s: the warning's lead of {lead:.0f} s is too short for it"
+            )
+
+    def _bound(self) -> float:
+        """Seconds that a save may take: what is left of the lead after a warning, else the policy's bound (P33)."""
+        given = warning.given()
+        if given is None:
+            return self.peers.policies.save_timeout_s
+        return max(1.0, self.peers.policies.lead_s - (time.monotonic() - given.at) - _SAVE_MARGIN_S)

@@ -1,0 +1,49 @@
+"""What the loop asks of a training method. Supervised fine-tuning is one; preference and reinforcement methods have the same shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tuneplane.training.engine import Engine
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One optimiser step as this rank saw it.
+
+    loss: this rank's share of the step's loss; the shares of all ranks add up to it. tokens: what all ranks together trained on, without
+    padding. shares: further values that add up over the ranks in the same way, for metrics.jsonl.
+    """
+
+    loss: float
+    grad_norm: float
+    tokens: int
+    shares: dict[str, float] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """One way to train. `step` is everything between two step edges: for a reinforcement method, rollouts too."""
+
+    name: str
+    total_steps: int
+
+    def step(self, engine: Engine, step: int, learning_rate: float) -> Outcome:
+        """Do step `step` (from 1) on every rank."""
+        ...
+
+    def validate(self, engine: Engine) -> float | None:
+        """The loss on held-out rows, equal on all ranks; None without such rows."""
+        ...
+
+    def state(self, step: int) -> dict[str, Any]:
+        """What the next step depends on, beside weights, optimiser and random numbers; JSON. Taken after `step`."""
+        ...
+
+    def resume(self, state: dict[str, Any], step: int) -> None:
+        """Take up `state(step)` of an earlier attempt. Raises Refused if going on would not continue it."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the state is bound to (digests of the data, counts); JSON. A checkpoint of another fingerprint is refused."""
+        ...

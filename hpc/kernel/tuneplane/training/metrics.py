@@ -1,0 +1,95 @@
+"""What a run says of itself: metrics.jsonl and saves.jsonl (a line an event), result.json, progress lines for people. Rank 0 only writes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tuneplane.record.canonical import canonical_text
+from tuneplane.record.files import replace_json
+from tuneplane.record.times import utc_now
+
+
+def clock_text(seconds: float) -> str:
+    """`0:01:10`; hours are not wrapped into days."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def thousands(number: float) -> str:
+    """`1 234`."""
+    return f"{number:,.0f}".replace(",", " ")
+
+
+def progress_line(step: int, total: int, loss: float, lr: float, tokens_per_s: float, eta_s: float) -> str:
+    """`step 12/80  loss 1.234  lr 1.0e-04  1 234 tokens/s  eta 0:01:10`."""
+    return f"step {step}/{total}  loss {loss:.3f}  lr {lr:.1e}  {thousands(tokens_per_s)} tokens/s  eta {clock_text(eta_s)}"
+
+
+class Reporter:
+    """Writes into `out` on rank 0; on other ranks every call does nothing."""
+
+    def __init__(self, out: Path, writes: bool, log_steps: int, total_steps: int) -> None:
+        self._out, self._writes, self._log, self._total = out, writes, log_steps, total_steps
+        self._began = self._last = time.monotonic()
+        self._window: list[tuple[int, float]] = []
+        if writes:
+            out.mkdir(parents=True, exist_ok=True)
+            self._metrics = open(out / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 - open for the whole run
+            self._saves = open(out / "saves.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+
+    def say(self, text: str) -> None:
+        """A line for people, at once."""
+        if self._writes:
+            print(text, file=sys.stdout, flush=True)
+
+    def begin(self) -> None:
+        """The clock of the first step starts now."""
+        self._began = self._last = time.monotonic()
+
+    def step(self, step: int, loss: float, lr: float, grad_norm: float, tokens: int, more: dict[str, float]) -> None:
+        """Record a finished step. `tokens` are those of this step, all ranks, without padding."""
+        now = time.monotonic()
+        seconds, self._last = max(1e-9, now - self._last), now
+        self._window = [*self._window[-19:], (tokens, seconds)]
+        line = {
+            "step": step,
+            "total_steps": self._total,
+            "loss": loss,
+            "lr": lr,
+            "grad_norm": grad_norm,
+            "tokens": tokens,
+            "tokens_per_s": round(tokens / seconds, 1),
+            "elapsed_s": round(now - self._began, 3),
+            "time": utc_now(),
+        }
+        self._line("metrics", line | more)
+        if step % self._log == 0 or step == self._total or step == 1:
+            counted, spent = (sum(column) for column in zip(*self._window, strict=True))
+            eta = spent / len(self._window) * (self._total - step)
+            self.say(progress_line(step, self._total, loss, lr, counted / spent, eta))
+
+    def validation(self, step: int, loss: float) -> None:
+        self._line("metrics", {"step": step, "total_steps": self._total, "validation_loss": loss, "time": utc_now()})
+        self.say(f"step {step}/{self._total}  validation loss {loss:.3f}")
+        self._last = time.monotonic()
+
+    def saved(self, step: int, seconds: float, size: int, reason: str) -> None:
+        """Record a save; the warning's lead time is set from these."""
+        self._line(
+            "saves", {"step": step, "seconds": round(seconds, 3), "bytes": size, "reason": reason, "time": utc_now()}
+        )
+        self.say(f"step {step}/{self._total}  saved ({reason}), {size / 1e6:.1f} MB in {seconds:.2f} s")
+        self._last = time.monotonic()
+
+    def result(self, value: dict[str, Any]) -> None:
+        if self._writes:
+            replace_json(self._out / "result.json", value)
+
+    def _line(self, name: str, value: dict[str, Any]) -> None:
+        if self._writes:
+            stream = self._metrics if name == "metrics" else self._saves
+            stream.write(canonical_text(value) + "\n")
+            stream.flush()

@@ -1,0 +1,219 @@
+"""The other ranks: meeting them, agreeing with them, doing a thing once for all, and noticing that one is gone.
+
+Nothing here waits for ever: the meeting, each collective and each piece of work that others wait for has a bound.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from tuneplane.training.place import Place, Policies
+from tuneplane.training.refusals import Refused, refuse
+from tuneplane.training.warning import Warned
+
+_BEAT_S = 1.0
+_MARKS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "timed out waiting",
+    "socket timeout",
+    "socket closed",
+    "operation timed out",
+    "no route to host",
+    "failed to recv",
+    "failed to send",
+    "nccl communicator was aborted",
+    "gloo/transport",
+    "application timeout caused pair closure",
+)
+
+
+class PeerLost(Exception):  # noqa: N818 - a state of the world, not a mistake
+    """Another rank disappeared, fell silent, or never came."""
+
+
+def is_peer_loss(exc: BaseException | None) -> bool:
+    """True if `exc`, or what it came from, is the network's way to say that another rank is gone."""
+    import torch.distributed as dist
+
+    while exc is not None:
+        if isinstance(exc, (PeerLost, dist.DistError)):
+            return True
+        if isinstance(exc, RuntimeError) and any(mark in str(exc).lower() for mark in _MARKS):
+            return True
+        exc = exc.__cause__ or exc.__context__
+    return False
+
+
+class Peers:
+    """All ranks of this attempt, met. `device` is this rank's torch device."""
+
+    def __init__(self, place: Place, policies: Policies, store: Any, device: Any) -> None:
+        import torch.distributed as dist
+
+        self.place, self.policies, self.device = place, policies, device
+        self._store, self._dist = store, dist
+        self._names: dict[str, int] = {}
+        # Agreements travel over the CPU, so that they need no free GPU stream and are bounded even where NCCL hangs.
+        self._control = dist.group.WORLD if device.type == "cpu" else dist.new_group(backend="gloo")
+
+    @property
+    def first(self) -> bool:
+        return self.place.rank == 0
+
+    def set_timeouts(self, seconds: float) -> None:
+        """Bound every collective of every process group, DeepSpeed's clone of the world group among them."""
+        from torch.distributed import distributed_c10d as c10d
+
+        for group in list(c10d._world.pg_map):  # noqa: SLF001 - torch has no public list of groups
+            # NCCL's own watchdog aborts the process; ours must come first, to leave with the agreed exit code.
+            slack = 60.0 if self._dist.get_backend(group) == "nccl" else 0.0
+            c10d._set_pg_timeout(timedelta(seconds=seconds + slack), group)  # noqa: SLF001
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """Sum over all ranks, in float64. A collective: every rank calls it at the same place."""
+        import torch
+
+        tensor = torch.tensor(list(values), dtype=torch.float64)
+        self._dist.all_reduce(tensor, group=self._control)
+        return [float(v) for v in tensor.tolist()]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value (JSON), by rank. A collective."""
+        out: list[Any] = [None] * self.place.world_size
+        self._dist.all_gather_object(out, json.dumps(value), group=self._control)
+        return [json.loads(v) for v in out]
+
+    def barrier(self) -> None:
+        self.total([0.0])
+
+    def once(self, name: str, work: Callable[[], Any], deadline_s: float, by: int | None = None) -> Any:
+        """Let rank `by`, or the first rank that arrives, do `work`; all ranks return its value (JSON).
+
+        The worker's refusal or warning is raised on every rank. Raises PeerLost if the worker fails otherwise, is silent for longer than
+        `peer_timeout_s` (it beats while it works), or is not done in `deadline_s`.
+        """
+        turn = self._names[name] = self._names.get(name, 0) + 1
+        key = f"once/{name}/{turn}"
+        mine = self.place.rank == by if by is not None else self._store.add(f"{key}/claim", 1) == 1
+        if not mine:
+            return self._wait_for(key, name, deadline_s)
+        stop = threading.Event()
+        beat = threading.Thread(target=self._beat, args=(f"{key}/beat", stop), daemon=True)
+        beat.start()
+        try:
+            answer: dict[str, Any] = {"value": work()}
+        except Refused as exc:
+            answer = {"refused": exc.as_json()}
+            raise
+        except Warned as exc:
+            answer = {"warned": str(exc)}
+            raise
+        except BaseException as exc:
+            answer = {"failed": f"{type(exc).__name__}: {exc}"}
+            raise
+        finally:
+            stop.set()
+            beat.join()
+            self._store.set(f"{key}/done", json.dumps(answer))
+        return answer["value"]
+
+    def _beat(self, key: str, stop: threading.Event) -> None:
+        while not stop.wait(_BEAT_S):
+            self._store.add(key, 1)
+
+    def _wait_for(self, key: str, name: str, deadline_s: float) -> Any:
+        began = heard = time.monotonic()
+        beats, pause = 0, 0.02
+        while not self._store.check([f"{key}/done"]):
+            now = time.monotonic()
+            count = self._store.add(f"{key}/beat", 0)
+            if count != beats:
+                beats, heard = count, now
+            if now - heard > self.policies.peer_timeout_s:
+                raise PeerLost(f"the rank that does '{name}' has been silent for {now - heard:.0f} s")
+            if now - began > deadline_s:
+                raise PeerLost(f"'{name}' was not done by its rank in {deadline_s:.0f} s")
+            time.sleep(pause)
+            pause = min(0.5, pause * 1.5)
+        answer = json.loads(self._store.get(f"{key}/done"))
+        if "refused" in answer:
+            raise Refused.from_json(answer["refused"])
+        if "warned" in answer:
+            raise Warned(answer["warned"])
+        if "failed" in answer:
+            raise PeerLost(f"the rank that did '{name}' failed: {answer['failed']}")
+        return answer["value"]
+
+    def part(self) -> None:
+        """Meet a last time and take the groups down, so that nobody mistakes an end for a loss."""
+        self.barrier()
+        self._dist.destroy_process_group()
+
+
+def meet(place: Place, policies: Policies, device: Any) -> Peers:
+    """Meet all ranks at MASTER_ADDR:MASTER_PORT within `rendezvous_timeout_s`; a late one is named (P41).
+
+    Raises PeerLost when somebody does not come, Refused when rank 0 cannot have the port (P39).
+    """
+    import torch.distributed as dist
+
+    bound = policies.rendezvous_timeout_s
+    store = _open_store(place, bound)
+    _roll_call(place, store, bound)
+    dist.init_process_group(
+        backend="gloo" if device.type == "cpu" else "nccl",
+        store=dist.PrefixStore("group", store),
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=timedelta(seconds=policies.start_timeout_s),
+        device_id=None if device.type == "cpu" else device,
+    )
+    return Peers(place, policies, dist.PrefixStore("peers", store), device)
+
+
+def _open_store(place: Place, bound: float) -> Any:
+    import torch.distributed as dist
+
+    try:
+        return dist.TCPStore(
+            place.master_addr,
+            place.master_port,
+            is_master=place.rank == 0,
+            timeout=timedelta(seconds=bound),
+            wait_for_workers=False,
+        )
+    except (dist.DistError, RuntimeError) as exc:
+        where = f"{place.master_addr}:{place.master_port}"
+        if place.rank == 0:
+            raise refuse("E-TRAIN-006", f"rank 0 cannot listen there: {exc}", field="MASTER_PORT", found=where) from exc
+        raise PeerLost(f"rank 0 did not answer at {where} within {bound:.0f} s") from exc
+
+
+def _roll_call(place: Place, store: Any, bound: float) -> None:
+    world = place.world_size
+    store.set(f"here/{place.rank}", f"{socket.gethostname()} {place.node_rank}")
+    arrived = store.add("here", 1)
+    began, pause = time.monotonic(), 0.02
+    while arrived < world:
+        if time.monotonic() - began > bound:
+            missing = [r for r in range(world) if not store.check([f"here/{r}"])]
+            if missing:
+                raise PeerLost(f"after {bound:.0f} s still missing: {_ranks_text(missing, place)}")
+        time.sleep(pause)
+        pause = min(0.5, pause * 1.3)
+        arrived = store.add("here", 0)
+
+
+def _ranks_text(ranks: list[int], place: Place) -> str:
+    """`rank 4 (node 1), rank 5 (node 1)`; at most eight are named."""
+    named = [f"rank {r} (node {r // place.local_world_size})" for r in ranks[:8]]
+    return ", ".join(named) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

@@ -1,0 +1,104 @@
+"""What a run tells people before, at the start and at the end; and result.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tuneplane.training.engine import Engine
+from tuneplane.training.loop import Progress
+from tuneplane.training.metrics import clock_text, thousands
+from tuneplane.training.program import Job
+from tuneplane.training.saving import Resumed, versions
+from tuneplane.training.settings import Settings
+from tuneplane.training.supervised import Supervised
+
+RESULT_SCHEMA = "tuneplane-hpc/training-result/v1"
+
+
+class FirstBatch:
+    """Seconds from the interpreter's start to the first batch, and to the end of the first step (P72)."""
+
+    def __init__(self, age_s: Callable[[], float]) -> None:
+        self._age, self.batch_s, self.step_s = age_s, 0.0, 0.0
+
+    def batch(self) -> None:
+        self.batch_s = self.batch_s or round(self._age(), 2)
+
+    def done(self) -> None:
+        self.step_s = round(self._age(), 2)
+
+
+def before(job: Job, settings: Settings, method: Supervised) -> list[str]:
+    """The facts of the run, before anything dear is done."""
+    place, counts = job.place, method.train.meta["counts"]
+    left_out = (
+        ", ".join(f"{counts[k]} {k}" for k in ("truncated", "skipped", "unfit") if counts[k]) or "none cut or left out"
+    )
+    nodes = place.world_size // place.local_world_size
+    return [
+        f"run {place.run_id} attempt {place.attempt}: {method.name} on {place.world_size} ranks, {nodes} nodes, {job.device.type}",
+        f"rows {counts['kept']} of {counts['read']} ({left_out}), {thousands(method.train.meta['tokens'])} tokens",
+        f"global batch {method.global_batch} = {settings.micro_batch_size} x {settings.gradient_accumulation} accumulated x {place.world_size} ranks",
+    ]
+
+
+def start(resumed: Resumed | None, method: Supervised) -> str:
+    """Whether this attempt begins or goes on, with the digest of the rows that come next (P35)."""
+    step = resumed.step if resumed else 0
+    digest = method.state(step)["next_samples_sha256"]
+    if resumed is None:
+        return f"starts at step 1 of {method.total_steps}; next samples {digest[:23]}"
+    return (
+        f"continues attempt {resumed.attempt} at step {resumed.step} of {method.total_steps}: {resumed.name} verified "
+        f"({resumed.files} files); next samples {digest[:23]}, as that attempt had before it"
+    )
+
+
+def result(
+    job: Job,
+    settings: Settings,
+    method: Supervised,
+    engine: Engine,
+    progress: Progress,
+    resumed: Resumed | None,
+    started: FirstBatch,
+    artefact: dict[str, Any],
+) -> dict[str, Any]:
+    """The content of result.json."""
+    shapes, trainable = engine.shapes(trainable=False), engine.shapes(trainable=True)
+    return {
+        "schema": RESULT_SCHEMA,
+        "method": method.name,
+        "final_loss": progress.loss,
+        "validation_loss": progress.validation_loss,
+        "steps": progress.step,
+        "tokens": progress.tokens,
+        "seconds": round(progress.seconds, 3),
+        "first_batch_s": started.batch_s,
+        "first_step_s": started.step_s,
+        "parameters_total": sum(math.prod(s) for s in shapes.values()),
+        "parameters_trainable": sum(math.prod(s) for s in trainable.values()),
+        "rows": method.train.meta["counts"],
+        "samples_sha256": method.order.digest(0),
+        "world_size": job.place.world_size,
+        "zero_stage": settings.zero_stage,
+        "precision": engine.precision,
+        "saves": {"count": len(progress.save_seconds), "longest_s": round(max(progress.save_seconds, default=0.0), 3)},
+        "resumed_from": None
+        if resumed is None
+        else {"step": resumed.step, "checkpoint": resumed.name, "attempt": resumed.attempt},
+        "artefact": artefact,
+        "versions": versions(),
+    }
+
+
+def end(value: dict[str, Any]) -> str:
+    loss = "no step was left to do" if value["final_loss"] is None else f"final loss {value['final_loss']:.4f}"
+    held_out = "" if value["validation_loss"] is None else f", validation loss {value['validation_loss']:.4f}"
+    made = value["artefact"]
+    return (
+        f"done: {loss}{held_out}, {value['steps']} steps in {clock_text(value['seconds'])}, first batch after {value['first_batch_s']} s; "
+        f"{made['path']}: {made['kind']} of {made['tensors']} tensors, {thousands(made['parameters'])} values, verified"
+    )

@@ -1,0 +1,151 @@
+"""Tokenised rows: made once a run by one rank, kept by content, mapped into memory by all (P65)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tuneplane.record.canonical import pretty_bytes
+from tuneplane.record.digest import digest_file, digest_json
+from tuneplane.record.files import fsync_dir, publish_dir, read_json, write_new
+from tuneplane.training.chat import Encoded, Encoder
+from tuneplane.training.refusals import Reason, Refused, refuse
+from tuneplane.training.rows import MAX_FAULTS, Row, read_rows
+
+FORMAT = "tuneplane-hpc/tokens/v1"
+_FILES = ("ids.bin", "offsets.bin", "prompts.bin")
+_CHUNK = 512
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Rows as ids. `ids[offsets[i]:offsets[i + 1]]` is row i, of which the first `prompts[i]` ids carry no loss. `meta` holds the counts."""
+
+    ids: Any
+    offsets: Any
+    prompts: Any
+    meta: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def row(self, index: int) -> tuple[Any, int]:
+        return self.ids[self.offsets[index] : self.offsets[index + 1]], int(self.prompts[index])
+
+    def length(self, index: int) -> int:
+        return int(self.offsets[index + 1] - self.offsets[index])
+
+    def targets(self, index: int) -> int:
+        """How many ids of the row carry loss."""
+        return self.length(index) - int(self.prompts[index])
+
+
+def open_tokens(folder: str | os.PathLike[str]) -> Tokens:
+    """Map a finished token folder into memory, read-only. Raises OSError or ValueError when it is not whole (by size)."""
+    import numpy as np
+
+    base = Path(folder)
+    meta = read_json(base / "meta.json")
+    if not isinstance(meta, dict) or meta.get("schema") != FORMAT:
+        raise ValueError(f"{base}: not a token folder of this release")
+    arrays: list[Any] = []
+    for name, kind in zip(_FILES, ("<i4", "<i8", "<i4"), strict=True):
+        if os.path.getsize(base / name) != meta["files"][name]["size"]:
+            raise ValueError(f"{base / name}: not the size that was written")
+        arrays.append(np.memmap(base / name, dtype=kind, mode="r"))
+    return Tokens(arrays[0], arrays[1], arrays[2], meta)
+
+
+def key_of(source_digest: str, tokenizer_digest: str, max_length: int, over_long: str) -> str:
+    """The name of a token folder: a digest of everything that it depends on."""
+    return digest_json([FORMAT, source_digest, tokenizer_digest, max_length, over_long])
+
+
+def is_whole(folder: Path) -> bool:
+    """True if every file has the digest that its meta.json records."""
+    try:
+        files = read_json(folder / "meta.json")["files"]
+        return all(digest_file(folder / name) == files[name]["sha256"] for name in _FILES)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def ensure(
+    cache: Path, source: Path, tokenizer_digest: str, encoder: Encoder, *, check: Callable[[], None] = lambda: None
+) -> Path:
+    """The token folder of `source` below `cache`, made now if it is not there whole. One process a cache at a time.
+
+    `check` is called between chunks and may raise to stop. Raises Refused, naming the rows, when the data is at fault.
+    """
+    try:
+        source_digest = digest_file(source, follow=True)
+    except OSError as exc:
+        raise refuse("E-TRAIN-020", f"cannot be read: {exc.strerror or exc}", field=os.fspath(source)) from exc
+    key = key_of(source_digest, tokenizer_digest, encoder.max_length, encoder.over_long)
+    folder = cache / key.removeprefix("sha256:")[:32]
+    if folder.exists():
+        if is_whole(folder):
+            return folder
+        shutil.rmtree(folder)  # content addressed: making it again loses nothing
+    temp = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temp, ignore_errors=True)
+    temp.mkdir(parents=True)
+    try:
+        meta = _write(temp, read_rows(source), encoder, check)
+        meta |= {"schema": FORMAT, "key": key, "source": source.name, "source_sha256": source_digest}
+        write_new(temp / "meta.json", pretty_bytes(meta))
+        fsync_dir(temp)
+        publish_dir(temp, folder)
+    except BaseException:
+        shutil.rmtree(temp, ignore_errors=True)
+        raise
+    return folder
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    stream = iter(rows)
+    while chunk := list(islice(stream, _CHUNK)):
+        yield chunk
+
+
+def _write(folder: Path, rows: Iterable[Row], encoder: Encoder, check: Callable[[], None]) -> dict[str, Any]:
+    counts = {"read": 0, "kept": 0, "truncated": 0, "skipped": 0, "unfit": 0}
+    offsets, prompts, wrong = array("q", [0]), array("i"), list[Reason]()
+    with open(folder / "ids.bin", "wb") as stream:
+        for chunk in _chunks(rows):
+            check()
+            for got in encoder.encode(chunk):
+                counts["read"] += 1
+                if isinstance(got, Reason):
+                    wrong.append(got)
+                elif isinstance(got, str):
+                    counts[got] += 1
+                else:
+                    _add(got, stream, offsets, prompts, counts)
+            if len(wrong) >= MAX_FAULTS:
+                break
+        if wrong:
+            raise Refused(wrong[:MAX_FAULTS])
+        if not counts["kept"]:
+            raise refuse("E-TRAIN-025", "no row is left to train on", field=encoder.source, found=str(counts))
+        stream.flush()
+        os.fchmod(stream.fileno(), 0o644)
+        os.fsync(stream.fileno())
+    for name, values in (("offsets.bin", offsets), ("prompts.bin", prompts)):
+        write_new(folder / name, values.tobytes())
+    files = {n: {"size": os.path.getsize(folder / n), "sha256": digest_file(folder / n)} for n in _FILES}
+    return {"counts": counts, "tokens": offsets[-1], "targets": offsets[-1] - sum(prompts), "files": files}
+
+
+def _add(got: Encoded, stream: Any, offsets: array[int], prompts: array[int], counts: dict[str, int]) -> None:
+    array("i", got.ids).tofile(stream)
+    offsets.append(offsets[-1] + len(got.ids))
+    prompts.append(got.prompt)
+    counts["kept"] += 1
+    counts["truncated"] += got.cut

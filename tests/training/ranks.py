@@ -1,0 +1,179 @@
+"""Real rank processes, started as the job's launcher starts them: the rank contract's environment, a launch.json, one log a rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTRY = ROOT / "recipes" / "deepspeed" / "sft" / "template" / "train.py"
+RUN_ID = "run-4f2a91c0"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Attempt:
+    """The ranks of one attempt, running or ended."""
+
+    def __init__(self, root: Path, number: int, processes: list[subprocess.Popen[bytes]]) -> None:
+        self.root, self.number, self.processes = root, number, processes
+        self.out = root / "attempts" / str(number) / "out"
+        self.logs = root / "attempts" / str(number) / "logs"
+
+    def wait(self, timeout_s: float = 120.0) -> list[int]:
+        """Exit codes by rank. Kills everything and raises AssertionError past the time."""
+        end = time.monotonic() + timeout_s
+        try:
+            return [p.wait(max(0.1, end - time.monotonic())) for p in self.processes]
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"ranks still run after {timeout_s} s\n{self.log(0)[-3000:]}") from None
+
+    def kill(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+
+    def log(self, rank: int) -> str:
+        return (self.logs / f"rank-{rank:05d}.log").read_text(errors="replace")
+
+    def last_line(self, rank: int) -> str:
+        lines = [line for line in self.log(rank).splitlines() if line.strip()]
+        return lines[-1] if lines else ""
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Step lines of metrics.jsonl; a line that is still being written is left out."""
+        try:
+            lines = (self.out / "metrics.jsonl").read_text().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        values = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [v for v in values if "loss" in v]
+
+    def losses(self) -> dict[int, float]:
+        return {m["step"]: m["loss"] for m in self.metrics()}
+
+    def result(self) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads((self.out / "result.json").read_text())
+        return value
+
+    def until_step(self, step: int, timeout_s: float = 90.0) -> None:
+        self.until(lambda: any(m["step"] >= step for m in self.metrics()), timeout_s, f"step {step}")
+
+    def until(self, seen: Callable[[], bool], timeout_s: float = 90.0, what: str = "it") -> None:
+        end = time.monotonic() + timeout_s
+        while not seen():
+            dead = [p.returncode for p in self.processes if p.poll() is not None]
+            assert len(dead) < len(self.processes), f"all ranks ended ({dead}) before {what}\n{self.log(0)[-3000:]}"
+            assert time.monotonic() < end, f"{what} did not come\n{self.log(0)[-3000:]}"
+            time.sleep(0.02)
+
+    def signal(self, number: signal.Signals) -> None:
+        for process in self.processes:
+            process.send_signal(number)
+
+
+class Run:
+    """One run directory; `start` makes its next attempt."""
+
+    def __init__(self, root: Path, model: Path, train: Path, **hyperparams: Any) -> None:
+        self.root, self.model, self.train = root, model, train
+        self.hyperparams = {
+            "max_length": 128,
+            "micro_batch_size": 2,
+            "learning_rate": 1e-2,
+            "log_steps": 5,
+            "lr_schedule": "linear",
+            "seed": 3,
+        } | hyperparams
+        self.policies: dict[str, Any] = {"peer_timeout_s": 30, "lead_s": 60, "rendezvous_timeout_s": 60}
+        self.peft: dict[str, Any] | None = None
+        self.validation: Path | None = None
+        self.entry = ENTRY
+        self.attempts = 0
+
+    def write(self, world: int) -> Path:
+        work = self.root / "work"
+        (work / ".tuneplane").mkdir(parents=True, exist_ok=True)
+        inputs = {"model": {"path": str(self.model)}, "train": {"path": str(self.train)}}
+        if self.validation is not None:
+            inputs["validation"] = {"path": str(self.validation)}
+        launch = {
+            "hyperparams": self.hyperparams,
+            "config": {},
+            "inputs": inputs,
+            "peft": self.peft,
+            "shape": {"nodes": 1, "ranks_per_node": world, "gpus_per_node": 0, "world_size": world},
+            "policies": self.policies,
+        }
+        (work / ".tuneplane" / "launch.json").write_text(json.dumps(launch))
+        return work
+
+    def environment(self, rank: int, world: int, port: int) -> dict[str, str]:
+        attempt = self.root / "attempts" / str(self.attempts)
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.root),
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": f"{ROOT / 'hpc' / 'kernel'}:{self.root / 'work'}",
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": str(world),
+            "NODE_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "TUNEPLANE_WORK_DIR": str(self.root / "work"),
+            "TUNEPLANE_RUN_DIR": str(self.root),
+            "TUNEPLANE_OUT_DIR": str(attempt / "out"),
+            "TUNEPLANE_EXP_DIR": str(self.root / "work"),
+            "TUNEPLANE_CHECKPOINT_DIR": str(self.root / "checkpoints"),
+            "TUNEPLANE_RUN_ID": RUN_ID,
+            "TUNEPLANE_ATTEMPT": str(self.attempts),
+        }
+
+    def start(self, world: int = 2, ranks: list[int] | None = None) -> Attempt:
+        """Start the next attempt; `ranks` starts only some of them."""
+        self.attempts += 1
+        work = self.write(world)
+        attempt = self.root / "attempts" / str(self.attempts)
+        (attempt / "logs").mkdir(parents=True)
+        (attempt / "out").mkdir()
+        port, processes = free_port(), []
+        for rank in range(world) if ranks is None else ranks:
+            with open(attempt / "logs" / f"rank-{rank:05d}.log", "wb") as log:
+                processes.append(
+                    subprocess.Popen(
+                        [sys.executable, str(self.entry)],
+                        cwd=work,
+                        env=self.environment(rank, world, port),
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                    )
+                )
+        return Attempt(self.root, self.attempts, processes)
+
+    def complete(self, world: int = 2, timeout_s: float = 120.0) -> Attempt:
+        """Start an attempt and expect it to end well."""
+        attempt = self.start(world)
+        codes = attempt.wait(timeout_s)
+        assert codes == [0] * world, f"exit codes {codes}\n{attempt.log(0)[-4000:]}"
+        return attempt
