@@ -139,19 +139,19 @@ def _judge_row(root: StorageRoot, row: Row, site: Site | None, admin_gid: int) -
         raise refusal(exc, path, "look at") from exc
     mode = stat.S_IMODE(found.st_mode)
     if not stat.S_ISDIR(found.st_mode):
-        raise Refusal("E-SITE-013", f"{path} is not a real folder", field=str(path))
+        raise Refusal("E-SITE-013", "is not a real folder", field=str(path))
     allowed = {row.mode, row.mode | 0o020} if row.kind == "admin" and found.st_gid == admin_gid else {row.mode}
     if mode not in allowed:
         raise Refusal(
-            "E-SITE-015", f"{path} has mode {mode:04o}", field=str(path), found=f"{mode:04o}", allowed=f"{row.mode:04o}"
+            "E-SITE-015", f"has mode {mode:04o}", field=str(path), found=f"{mode:04o}", allowed=f"{row.mode:04o}"
         )
     service = find_user(site.service_user).uid if site is not None and site.service_user else None
     uids = {0, os.lstat(root.site).st_uid} if row.kind != "service" or service is None else {service}
     if row.kind != "admin" and found.st_uid not in uids:
         allowed_text = ", ".join(f"uid {u}" for u in sorted(uids))
-        raise Refusal("E-SITE-010", f"{path} belongs to uid {found.st_uid}", field=str(path), allowed=allowed_text)
+        raise Refusal("E-SITE-010", f"belongs to uid {found.st_uid}", field=str(path), allowed=allowed_text)
     if added := acl_writers(path):
-        raise Refusal("E-SITE-012", f"{path}: an ACL lets {added[0]} write", field=str(path), found=str(added[0]))
+        raise Refusal("E-SITE-012", f"an ACL lets {added[0]} write", field=str(path), found=str(added[0]))
 
 
 def check_trees(root: StorageRoot, site: Site | None) -> list[Finding]:

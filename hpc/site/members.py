@@ -59,9 +59,9 @@ def read_member(root: StorageRoot, name: str, *, site: Site | None = None) -> Me
             raise CanonicalError(f"schema is not {SCHEMA}")
         member = Member(**value)
     except (CanonicalError, TypeError) as exc:
-        raise Refusal("E-SITE-001", f"{path}: {exc}", field=str(path)) from exc
+        raise Refusal("E-SITE-001", str(exc), field=str(path)) from exc
     if member.name != name or member.state not in (ACTIVE, RETIRED) or type(member.uid) is not int:
-        raise Refusal("E-SITE-001", f"{path} is not a record of {name}", field=str(path))
+        raise Refusal("E-SITE-001", f"is not a record of {name}", field=str(path))
     return member
 
 
@@ -125,7 +125,7 @@ def _make(folder: OwnerFolder, user: User, gid: int, root: StorageRoot) -> list[
                 "E-SITE-020", fault.message, field=path, found=fault.found, allowed=f"uid {user.uid}"
             ) from fault
         if fault.code == "E-STORE-021":
-            raise Refusal("E-SITE-022", f"{path} is not there and cannot be made", field=path) from fault
+            raise Refusal("E-SITE-022", "is not there and cannot be made", field=path) from fault
         raise
 
 

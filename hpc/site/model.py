@@ -39,7 +39,7 @@ Users = Annotated[dict[str, "UserQuota"], AfterValidator(via(words.keyed))]
 class Fleet(Strict):
     """One way to run jobs: a Slurm, or this machine itself."""
 
-    kind: Literal["slurm", "local"]
+    kind: Literal["slurm", "local"] = Field(description="slurm, or this machine itself")
     bin_dir: Folder = Field("/usr/bin", description="folder of Slurm's commands")
     conf: Folder = Field("", description="SLURM_CONF for the commands; empty: Slurm's own default")
     cluster: Word = Field("", description="name for -M on sites with several clusters")
@@ -157,7 +157,9 @@ class Site(Strict):
     `owner_uid` is the owner of site/ as `load_site` found it, -1 for a file that was only parsed.
     """
 
-    schema_: Literal["tuneplane-hpc/site/v1"] = Field(alias="schema", description="tuneplane-hpc/site/v1")
+    schema_: Literal["tuneplane-hpc/site/v1"] = Field(
+        alias="schema", description="what kind of file this is, and which version of it"
+    )
     name: Annotated[str, AfterValidator(via(segment))] = Field(description="the site's name")
     admin_group: Account = Field("", description="Unix group whose members are admins; empty: owner and root only")
     service_user: Account = Field(

@@ -229,12 +229,12 @@ def load_site(root: StorageRoot, *, version: str = tuneplane.__version__) -> Sit
     Refusals for its content.
     """
     if not os.path.lexists(root.site_file):
-        raise Refusal("E-SITE-001", f"{root.site_file} is not there", field=str(root.site_file))
+        raise Refusal("E-SITE-001", "is not there", field=str(root.site_file))
     doubts = admin_doubts(root, root.site_file)
     try:
         text = read_record(root.site_file, anchor=root.path).decode("utf-8")
     except UnicodeDecodeError as exc:
-        raise Refusal("E-SITE-001", f"{root.site_file} is not UTF-8: {exc}", field=str(root.site_file)) from exc
+        raise Refusal("E-SITE-001", f"is not UTF-8: {exc}", field=str(root.site_file)) from exc
     site = parse_site(text, version=version)
     settle(doubts, site)
     site._owner_uid = os.lstat(root.site).st_uid  # noqa: SLF001 - set once, by the only reader

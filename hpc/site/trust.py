@@ -79,11 +79,11 @@ def judge_part(path: str, uids: frozenset[int], gid: int, *, lax_sticky: bool = 
     found = _lstat(path)
     mode = stat.S_IMODE(found.st_mode)
     if stat.S_ISLNK(found.st_mode):
-        raise Refusal("E-SITE-013", f"{path} is a link", field=path, found=os.readlink(path))
+        raise Refusal("E-SITE-013", "is a link", field=path, found=os.readlink(path))
     if found.st_uid not in uids:
         fault = Refusal(
             "E-SITE-010",
-            f"{path} belongs to uid {found.st_uid}, who is no admin",
+            f"belongs to uid {found.st_uid}, who is no admin",
             field=path,
             found=f"uid {found.st_uid}",
             allowed="root, the owner of site/, or a member of the admin group",
@@ -94,9 +94,11 @@ def judge_part(path: str, uids: frozenset[int], gid: int, *, lax_sticky: bool = 
     # In a sticky folder others may add names but cannot replace what an admin owns there.
     if lax_sticky and mode & stat.S_ISVTX:
         return
+    # Before the mode, whose group bits only mirror the mask of a list.
+    yield from _check_acl(path, uids)
     writable = Refusal(
         "E-SITE-011",
-        f"{path} has mode {mode:04o}",
+        f"has mode {mode:04o}",
         field=path,
         found=f"{mode:04o}, gid {found.st_gid}",
         allowed="no write permission for others than the admins",
@@ -105,7 +107,6 @@ def judge_part(path: str, uids: frozenset[int], gid: int, *, lax_sticky: bool = 
         raise writable
     if mode & stat.S_IWGRP:
         yield Doubt(path, found.st_gid, writable)
-    yield from _check_acl(path, uids)
 
 
 def _check_acl(path: str, uids: frozenset[int]) -> Iterator[Doubt]:
@@ -116,7 +117,7 @@ def _check_acl(path: str, uids: frozenset[int]) -> Iterator[Doubt]:
     for writer in added:
         if writer.kind == "user" and writer.id in uids:
             continue
-        fault = Refusal("E-SITE-012", f"{path}: an ACL lets {writer} write", field=path, found=str(writer))
+        fault = Refusal("E-SITE-012", f"an ACL lets {writer} write", field=path, found=str(writer))
         if writer.kind != "group":
             raise fault
         yield Doubt(path, writer.id, fault)
@@ -146,7 +147,7 @@ def check_above(root: StorageRoot) -> None:
             if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
                 raise Refusal(
                     "E-SITE-014",
-                    f"{folder}, above the storage root, has mode {stat.S_IMODE(mode):04o}",
+                    f"lies above the storage root and has mode {stat.S_IMODE(mode):04o}",
                     field=str(folder),
                     found=f"{stat.S_IMODE(mode):04o}",
                     allowed="not writable for everybody, or with the sticky bit",
@@ -211,15 +212,15 @@ def require_owner_folder(path: str | os.PathLike[str], uid: int) -> None:
     try:
         found = os.lstat(target)
     except FileNotFoundError:
-        raise Refusal("E-SITE-022", f"{target} is not there", field=str(target)) from None
+        raise Refusal("E-SITE-022", "is not there", field=str(target)) from None
     except OSError as exc:
         raise refusal(exc, target, "look at") from exc
     if not stat.S_ISDIR(found.st_mode):
-        raise Refusal("E-SITE-013", f"{target} is not a real folder", field=str(target))
+        raise Refusal("E-SITE-013", "is not a real folder", field=str(target))
     if found.st_uid != uid:
         raise Refusal(
             "E-SITE-020",
-            f"{target} belongs to uid {found.st_uid}, not to its owner",
+            f"belongs to uid {found.st_uid}, not to its owner",
             field=str(target),
             found=f"uid {found.st_uid}",
             allowed=f"uid {uid}",
@@ -228,7 +229,7 @@ def require_owner_folder(path: str | os.PathLike[str], uid: int) -> None:
     if others:
         raise Refusal(
             "E-SITE-021",
-            f"{target} can be written by {others[0]}",
+            f"can be written by {others[0]}",
             field=str(target),
             found=", ".join(map(str, others)),
         )
@@ -236,7 +237,7 @@ def require_owner_folder(path: str | os.PathLike[str], uid: int) -> None:
     if around.st_mode & GROUP_OR_OTHER_WRITE and not around.st_mode & stat.S_ISVTX and around.st_uid != uid:
         raise Refusal(
             "E-SITE-011",
-            f"{target.parent} has mode {stat.S_IMODE(around.st_mode):04o}, so others can replace {target.name}",
+            f"has mode {stat.S_IMODE(around.st_mode):04o}, so others can replace {target.name}",
             field=str(target.parent),
             found=f"{stat.S_IMODE(around.st_mode):04o}",
             allowed="the sticky bit",

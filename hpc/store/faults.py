@@ -30,7 +30,7 @@ _CODES: dict[int, str] = {
 
 
 def refusal(exc: OSError, path: str | os.PathLike[str], doing: str, *, needs_ticket: bool = False) -> Refusal:
-    """The refusal for `exc`, met while `doing` something ("create", "read", …) to `path`.
+    """The refusal for `exc`, met while `doing` something ("create", "read", …) with `path`.
 
     `needs_ticket`: the path lies on a mount with Kerberos and there is no ticket, so that "access denied" is told
     apart from "no ticket". An error without a rule of its own is E-STORE-026 and names the kernel's words.
@@ -40,6 +40,4 @@ def refusal(exc: OSError, path: str | os.PathLike[str], doing: str, *, needs_tic
     if needs_ticket and code == "E-STORE-021":
         code = "E-STORE-022"
     words = os.strerror(number) if number else str(exc)
-    return Refusal(
-        code, f"cannot {doing} {os.fspath(path)}: {words}", field=os.fspath(path), found=errno.errorcode.get(number, "")
-    )
+    return Refusal(code, f"cannot {doing}: {words}", field=os.fspath(path), found=errno.errorcode.get(number, ""))

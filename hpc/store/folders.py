@@ -33,7 +33,7 @@ def open_folder(path: PathLike, *, anchor: PathLike | None = None) -> int:
     parts = target.relative_to(anchor).parts if anchor is not None else (target.name,)
     start = Path(anchor) if anchor is not None else target.parent
     if ".." in parts:
-        raise Refusal("E-STORE-010", f"{target}: `..` has no place below a storage root", field=str(target))
+        raise Refusal("E-STORE-010", "`..` has no place below a storage root", field=str(target))
     try:
         fd = os.open(start, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in parts:
@@ -68,14 +68,14 @@ def open_record(name: str, *, dir_fd: int, where: PathLike = "") -> int:
     except OSError as exc:
         fault = refusal(exc, label, "read")
         if fault.code == "E-STORE-010":
-            raise Refusal("E-STORE-011", f"{label} is a link", field=label) from exc
+            raise Refusal("E-STORE-011", "is a link", field=label) from exc
         raise fault from exc
     found = os.fstat(fd)
     if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
         return fd
     os.close(fd)
     what = f"has {found.st_nlink} names" if stat.S_ISREG(found.st_mode) else "is not a regular file"
-    raise Refusal("E-STORE-011", f"{label} {what}", field=label, allowed="a regular file with one name")
+    raise Refusal("E-STORE-011", what, field=label, allowed="a regular file with one name")
 
 
 def read_record(path: PathLike, *, anchor: PathLike | None = None, limit: int = 1 << 20) -> bytes:
@@ -89,9 +89,7 @@ def read_record(path: PathLike, *, anchor: PathLike | None = None, limit: int = 
     with os.fdopen(fd, "rb") as stream:
         data = stream.read(limit + 1)
     if len(data) > limit:
-        raise Refusal(
-            "E-STORE-011", f"{target} is larger than {limit} bytes", field=str(target), allowed=f"{limit} bytes"
-        )
+        raise Refusal("E-STORE-011", f"is larger than {limit} bytes", field=str(target), allowed=f"{limit} bytes")
     return data
 
 
@@ -133,7 +131,7 @@ def _settle(fd: int, target: Path, mode: int, owner: int, gid: int, new: bool) -
     if found.st_uid != (os.geteuid() if new else owner):
         raise Refusal(
             "E-STORE-012",
-            f"{target} belongs to uid {found.st_uid}, not {owner}",
+            f"belongs to uid {found.st_uid}, not {owner}",
             field=str(target),
             found=found.st_uid,
             allowed=f"uid {owner}",
@@ -147,7 +145,7 @@ def _settle(fd: int, target: Path, mode: int, owner: int, gid: int, new: bool) -
     except OSError as exc:
         raise Refusal(
             "E-STORE-013",
-            f"{target}: {exc.strerror}",
+            exc.strerror or str(exc),
             field=str(target),
             allowed=f"mode {mode:04o}, uid {owner}, gid {gid}",
         ) from exc
@@ -155,7 +153,7 @@ def _settle(fd: int, target: Path, mode: int, owner: int, gid: int, new: bool) -
     if stat.S_IMODE(kept.st_mode) != mode or kept.st_uid != owner or gid not in (-1, kept.st_gid):
         raise Refusal(
             "E-STORE-013",
-            f"{target} has mode {stat.S_IMODE(kept.st_mode):04o} after it was set to {mode:04o}",
+            f"has mode {stat.S_IMODE(kept.st_mode):04o} after it was set to {mode:04o}",
             field=str(target),
             found=f"{stat.S_IMODE(kept.st_mode):04o}",
             allowed=f"{mode:04o}",

@@ -89,7 +89,7 @@ def claims(path: str | os.PathLike[str], *, ended: JobEnded | None = None) -> li
     except SoftFileLockProtocolError as exc:
         raise _protocol(target, exc) from exc
     if occupant is not None:
-        raise Refusal("E-STORE-003", f"{target}: {occupant}", field=str(target), found=occupant)
+        raise Refusal("E-STORE-003", occupant, field=str(target), found=occupant)
     records = list(_owner_records(target).values())
     out = []
     for claim in found:
@@ -132,7 +132,7 @@ def _break(lock: StrictSoftFileLock, path: str | os.PathLike[str], name: str) ->
 def _protocol(path: Path, exc: OSError) -> Refusal:
     reason = str(getattr(exc, "reason", exc))
     code = "E-STORE-002" if "hard-link" in reason or "hard links" in reason else "E-STORE-003"
-    return Refusal(code, f"{path}: {reason}", field=str(path), found=reason)
+    return Refusal(code, reason, field=str(path), found=reason)
 
 
 def _attempt(lock: StrictSoftFileLock, path: Path) -> bool:
@@ -146,7 +146,7 @@ def _attempt(lock: StrictSoftFileLock, path: Path) -> bool:
         raise _protocol(path, exc) from exc
     except OSError as exc:
         if exc.errno == errno.EPERM:  # what link() says on a file system without hard links
-            raise Refusal("E-STORE-002", f"{path}: hard links are refused", field=str(path), found="EPERM") from exc
+            raise Refusal("E-STORE-002", "hard links are refused", field=str(path), found="EPERM") from exc
         raise refusal(exc, path, "lock") from exc
     return True
 
@@ -164,7 +164,7 @@ def _acquire(
             who = "; ".join(str(c) for c in standing) or "an owner who has just left"
             raise Refusal(
                 "E-STORE-001",
-                f"{path} is locked by {who}",
+                f"is locked by {who}",
                 field=str(path),
                 found=who,
                 allowed=f"free within {timeout_s:g} s",
@@ -220,7 +220,7 @@ def _owners_folder(path: Path) -> Path:
         make_folder(folder, 0o755)
         return folder
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), around.st_uid):
-        raise Refusal("E-STORE-003", f"{folder} is not ours", field=str(folder), found=f"uid {found.st_uid}")
+        raise Refusal("E-STORE-003", "is not ours", field=str(folder), found=f"uid {found.st_uid}")
     return folder
 
 
