@@ -47,7 +47,7 @@ def people() -> Iterator[tuple[User, User]]:
     subprocess.run(["groupdel", GROUP], check=False, capture_output=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def users_group(people: tuple[User, User]) -> str:
     """The Unix group that both people are in."""
     return GROUP
