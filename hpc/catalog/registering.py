@@ -202,6 +202,17 @@ def shipped_definition(runtime_id: str) -> Path:
     return found[runtime_id]
 
 
+def _build(apptainer: Apptainer, out: Path, recipe: Path, scratch: Path, need_bytes: int, *, shipped: bool) -> None:
+    try:
+        apptainer.build(out, recipe, cache_dir=scratch / "cache", tmp_dir=scratch / "tmp", need_bytes=need_bytes)
+    except Refusal as exc:
+        if not shipped or exc.code != "E-SIF-003":
+            raise
+        script = recipe.parent / "build-runtimes"
+        hint = f"Without a container registry: bash {script} DIR, then tp runtime add ID DIR/….sif."
+        raise Refusal(exc.code, exc.message, field=exc.field, found=exc.found, hint=hint) from exc
+
+
 def build(
     root: StorageRoot,
     runtime_id: str,
@@ -238,7 +249,7 @@ def build(
         raise refusal(exc, room, "make a folder for the build in") from exc
     try:
         out = scratch / "image.sif"
-        apptainer.build(out, recipe, cache_dir=scratch / "cache", tmp_dir=scratch / "tmp", need_bytes=need_bytes)
+        _build(apptainer, out, recipe, scratch, need_bytes, shipped=definition is None)
         return add(root, runtime_id, out, copy=True, source=source, definition=made_by, replace=replace, now=now)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -163,7 +163,9 @@ def require_admin(root: StorageRoot, code: str, action: str) -> None:
 
     site, user = load_site(root), real_user()
     if not is_admin(user, site):
-        raise Refusal(code, f"{user.name} may not {action}", found=user.name, allowed=f"members of {site.admin_group}")
+        group = f", and members of {site.admin_group}" if site.admin_group else ""
+        allowed = f"root, the owner of {root.site}{group}"
+        raise Refusal(code, f"{user.name} may not {action}", found=user.name, allowed=allowed)
 
 
 def content_tag(recipe: Recipe) -> str:
