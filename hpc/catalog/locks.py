@@ -75,7 +75,7 @@ def read_lock(folder: Path) -> object:
     try:
         return files.read_json(path, limit=1 << 20)
     except FileNotFoundError:
-        raise Refusal("E-CATALOG-020", f"{path} is missing", field=str(path)) from None
+        raise Refusal("E-CATALOG-020", f"{LOCK_NAME} is missing", field=str(path)) from None
     except (OSError, ValueError) as exc:
         raise Refusal("E-CATALOG-021", str(exc), field=str(path)) from exc
 

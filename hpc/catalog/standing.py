@@ -81,6 +81,10 @@ class Upgrade:
     changes: list[str]
     remarks: list[Refusal] = field(default_factory=list)
 
+    def as_json(self) -> dict[str, Any]:
+        remarks = [r.as_json() for r in self.remarks]
+        return {"recipe": self.lock["recipe"]["name"], "changes": self.changes, "remarks": remarks}
+
 
 def plan_upgrade(
     folder: Path,
@@ -139,7 +143,12 @@ def _flat(value: object, prefix: str = "") -> dict[str, str]:
 
 
 def _changes(old: object, new: Mapping[str, Any]) -> list[str]:
-    was, now = _flat(old) if isinstance(old, Mapping) else {}, _flat(new)
+    if malformed_reason(old):
+        framework = new["framework"]
+        return [
+            f"a new lock: {new['recipe']['name']} {new['recipe']['version']}, {framework['kind']} {framework['version']}"
+        ]
+    was, now = _flat(old), _flat(new)
     lines = [
         f"{path}: {was.get(path, '(none)')} -> {now.get(path, '(none)')}"
         for path in sorted(was.keys() | now.keys())

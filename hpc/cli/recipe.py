@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from hpc.catalog.shelf import Catalogue
     from hpc.catalog.standing import Standing, Upgrade
     from hpc.errors import Refusal
-
-LOCK_ROOTS = ("experiments", "smoke")
+    from hpc.project.project import Experiment
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -75,22 +74,14 @@ def list_recipes(ctx: click.Context, as_json: bool) -> None:
     ctx.exit(1 if bad else 0)
 
 
-def _experiments(exp: str, every: bool) -> list[tuple[str, Path]]:
-    """(name, folder) of one experiment, or of every folder with a lock or a config below experiments/ and smoke/."""
+def _experiments(exp: str, every: bool) -> list[Experiment]:
+    """One experiment of the project around, or every one. Raises Refusal E-PROJECT-*."""
     from hpc.project.project import find_project
 
     if exp and every:
         raise click.UsageError("say one experiment or --all, not both")
     project = find_project(Path.cwd())
-    if exp:
-        return [(exp, Path(project.experiment(exp).path))]
-    found = []
-    for top in LOCK_ROOTS:
-        base = Path(project.root) / top
-        folders = {p.parent for name in ("recipe.lock.json", "config.yaml") for p in base.rglob(name)}
-        prefix = "" if top == "experiments" else f"{top}/"
-        found += [(prefix + f.relative_to(base).as_posix(), f) for f in sorted(folders) if f != base]
-    return found
+    return [project.experiment(exp)] if exp else project.experiments()
 
 
 @recipe.command()
@@ -109,7 +100,7 @@ def status(ctx: click.Context, exp: str, every: bool, as_json: bool) -> None:
 
     experiments = _experiments(exp, every)
     catalogue, where = _catalogue()
-    found = [(name, standing(folder, catalogue, tuneplane.__version__)) for name, folder in experiments]
+    found = [(e.name, standing(e.path, catalogue, tuneplane.__version__)) for e in experiments]
     if as_json:
         print_json({"catalogue": where, "experiments": [{"experiment": name, **s.as_json()} for name, s in found]})
     else:
@@ -119,16 +110,20 @@ def status(ctx: click.Context, exp: str, every: bool, as_json: bool) -> None:
 
 def _print_standings(found: list[tuple[str, Standing]], where: str) -> None:
     click.echo(f"catalogue: {where}")
-    rows = [[name, s.recipe or "-", s.lock.state, "admits" if not s.refusals else "refuses"] for name, s in found]
+    rows = [[name, s.recipe or "-", s.lock.state, "refuses" if s.refusals else "admits"] for name, s in found]
     click.echo(table(rows, ["EXPERIMENT", "RECIPE", "LOCK", "ADMISSION"]))
     for name, s in found:
-        lines = list(dict.fromkeys([*s.lock.reasons, *(f"{r.field}: {r.message}" for r in s.refusals)]))
-        if lines:
-            click.echo(f"\n{name}:")
-            for line in lines:
-                click.echo(f"  {line}")
-    if behind := [name for name, s in found if not s.good]:
-        click.echo(f"\nmend: tp recipe upgrade {behind[0] if len(behind) == 1 else '--all'}")
+        # What the lock's state says already is not said again by admission.
+        told = {reason.partition(":")[0] for reason in s.lock.reasons} | set(s.lock.reasons)
+        more = [f"{r.field}: {r.message}" for r in s.refusals if not {r.field, r.message, str(r)} & told]
+        if lines := [*s.lock.reasons, *more]:
+            click.echo("\n".join([f"\n{name}:", *(f"  {line}" for line in lines)]))
+    lost = [name for name, s in found if s.lock.state == "malformed"]
+    behind = [name for name, s in found if not s.good and name not in lost]
+    mends = [f"tp recipe upgrade {name} --method FRAMEWORK/METHOD" for name in lost]
+    mends += [f"tp recipe upgrade {behind[0] if len(behind) == 1 else '--all'}"] if behind else []
+    for number, line in enumerate(mends):
+        click.echo(f"{'      ' if number else chr(10) + 'mend: '}{line}")
 
 
 @recipe.command()
@@ -152,55 +147,49 @@ def upgrade(exp: str, every: bool, dry_run: bool, method: str, framework_version
     if not dry_run:
         apply_upgrades([u for _, u in planned])
     if as_json:
-        print_json(
-            {
-                "dry_run": dry_run,
-                "experiments": [
-                    {
-                        "experiment": name,
-                        "recipe": u.lock["recipe"]["name"],
-                        "changes": u.changes,
-                        "remarks": [r.as_json() for r in u.remarks],
-                    }
-                    for name, u in planned
-                ],
-            }
-        )
+        print_json({"dry_run": dry_run, "experiments": [{"experiment": name, **u.as_json()} for name, u in planned]})
     else:
         _print_upgrades(planned, dry_run)
 
 
-def _plan_all(experiments: list[tuple[str, Path]], catalogue: Catalogue, **options: Any) -> list[tuple[str, Upgrade]]:
-    """Every upgrade, or every refusal at once, each field headed by its experiment."""
-
+def _plan_all(experiments: list[Experiment], catalogue: Catalogue, **options: str) -> list[tuple[str, Upgrade]]:
+    """Every upgrade, or every refusal at once."""
     from hpc.errors import Refusals
 
     planned: list[tuple[str, Upgrade]] = []
     refused: list[Refusal] = []
-    for name, folder in experiments:
-        found = _plan(folder, catalogue, options)
+    for experiment in experiments:
+        found = _plan(experiment, catalogue, options)
         if isinstance(found, list):
             refused += found
         else:
-            planned.append((name, found))
+            planned.append((experiment.name, found))
     if refused:
         raise Refusals(refused)
     return planned
 
 
-def _plan(folder: Path, catalogue: Catalogue, options: dict[str, Any]) -> Upgrade | list[Refusal]:
+def _plan(experiment: Experiment, catalogue: Catalogue, options: dict[str, str]) -> Upgrade | list[Refusal]:
+    """One upgrade, or why there is none. A folder of an older project names its method in a file of that name."""
     import tuneplane
 
+    from hpc.catalog.locks import LOCK_NAME
     from hpc.catalog.standing import plan_upgrade
     from hpc.errors import Refusal, Refusals
     from hpc.project.config import load_config
 
+    folder = experiment.path
+    if not options["method"] and not (folder / LOCK_NAME).exists():
+        options = options | {"method": experiment.legacy_method}
     try:
         return plan_upgrade(folder, load_config(folder), catalogue, core_version=tuneplane.__version__, **options)
     except Refusal as exc:
-        return [exc]
+        refused = [exc]
     except Refusals as exc:
-        return exc.items
+        refused = exc.items
+    for refusal in refused:
+        refusal.field = f"{experiment.name}: {refusal.field}"
+    return refused
 
 
 def _print_upgrades(planned: list[tuple[str, Upgrade]], dry_run: bool) -> None:
@@ -223,4 +212,4 @@ def publish(as_json: bool) -> None:
     if as_json:
         print_json([{"id": p.id, "version": p.version, "action": p.action} for p in done])
     else:
-        click.echo(table([[p.id, p.version, p.action] for p in done], ["RECIPE", "VERSION", ""]))
+        click.echo(table([[p.id, p.version, p.action] for p in done], ["RECIPE", "VERSION", "ACTION"]))
