@@ -94,16 +94,23 @@ def _working(text: str) -> None:
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, runtime_id: str, stat: bool, as_json: bool) -> None:
-    """Compare one runtime's SIF, or every one's, with its record. Exit code 1 if one differs."""
+    """Compare one runtime's SIF, or every one's, with its record. Exit code 1 if one differs.
+
+    On a host with NVIDIA's driver it also says which images are too old for the driver's libraries.
+    """
     from hpc.catalog.runtimes import Runtimes
     from hpc.catalog.runtimes import verify as check
     from hpc.cli.main import report
     from hpc.errors import Refusal
+    from hpc.sif.glibc import driver_needs, glibc_advice, host_driver_libraries, parse_version
 
     root = storage_root()
     runtimes = Runtimes.load(root)
-    good, bad = [], []
+    needs = driver_needs(host_driver_libraries())
+    good, bad, notes = [], [], []
     for item in [runtimes.get(runtime_id, "ID")] if runtime_id else list(runtimes):
+        if advice := glibc_advice(parse_version(item.glibc), needs):
+            notes.append(f"{item.id}: {advice}")
         _working(f"checking {item.id} ({_size(item.size)})")
         try:
             good.append((item.id, check(item, full=not stat, root=root)))
@@ -111,10 +118,12 @@ def verify(ctx: click.Context, runtime_id: str, stat: bool, as_json: bool) -> No
             bad.append(exc)
     if as_json:
         verified = [{"id": i, "how": v.how, "sha256": v.sha256} for i, v in good]
-        print_json({"verified": verified, "errors": [e.as_json() for e in bad]})
+        print_json({"verified": verified, "errors": [e.as_json() for e in bad], "notes": notes})
     else:
         for name, result in good:
             click.echo(f"{name}: as registered (by {result.how})")
+        for note in notes:
+            click.echo(f"tp: note: {note}", err=True)
         report(bad, as_json=False)
     ctx.exit(1 if bad else 0)
 

@@ -74,6 +74,28 @@ def driver_libraries(ldconfig: str) -> list[str]:
     return sorted(set(_DRIVER.findall(ldconfig)))
 
 
+def host_driver_libraries(ldconfig: str = "/sbin/ldconfig") -> list[str]:
+    """The driver libraries of this host, by its loader's cache; [] on a host without a GPU driver."""
+    try:
+        done = subprocess.run(
+            [ldconfig, "-p"],
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=READ_DEADLINE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return driver_libraries(done.stdout.decode("utf-8", "replace"))
+
+
+def parse_version(text: str) -> Version | None:
+    """`2.41` as numbers; None for anything else. Pure."""
+    major, dot, minor = text.partition(".")
+    return (int(major), int(minor)) if dot and major.isdecimal() and minor.isdecimal() else None
+
+
 def driver_needs(libraries: Iterable[PathLike]) -> dict[str, Version]:
     """What each library needs, for those that can be read and say so."""
     needs = {}

@@ -190,6 +190,20 @@ def test_a_runtime_from_registration_to_a_changed_file(tp: Tp, root: StorageRoot
     assert "E-CATALOG-040" in tp.err
 
 
+def test_p56_verify_says_when_an_image_is_too_old_for_this_hosts_driver(
+    tp: Tp, root: StorageRoot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = tmp_path / "libcuda.so.1"
+    driver.write_bytes(b"\0GLIBC_2.38\0")
+    add = "hpc.catalog.registering.image_glibc"
+    monkeypatch.setattr(add, lambda sif: (2, 36))
+    monkeypatch.setattr("hpc.sif.glibc.host_driver_libraries", lambda: [str(driver)])
+    assert tp("runtime", "add", "general-1", str(small_sif(tmp_path / "g.sif"))) == 0
+    assert tp("runtime", "verify") == 0
+    assert "needs glibc 2.38, the image has 2.36" in tp.err
+    assert tp.json("runtime", "verify")["notes"][0].startswith("general-1: ")
+
+
 def test_a_definition_given_with_a_sif_is_recorded_by_its_digest(tp: Tp, root: StorageRoot, tmp_path: Path) -> None:
     sif = small_sif(tmp_path / "g.sif")
     definition = shipped("containers") / "general.def"

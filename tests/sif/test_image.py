@@ -13,8 +13,10 @@ from hpc.sif.glibc import (
     driver_needs,
     glibc_advice,
     glibc_of_library,
+    host_driver_libraries,
     image_glibc,
     needed_glibc,
+    parse_version,
 )
 from hpc.sif.image import DESCRIPTOR, HEADER, architecture, check_sif, labels, sif_digest
 from tests.sif.sifs import small_sif
@@ -129,6 +131,21 @@ def test_p56_driver_libraries_come_from_the_loaders_cache(tmp_path: Path) -> Non
     (tmp_path / "odd.so").write_bytes(b"")
     found = driver_needs([tmp_path / "libcuda.so.1", tmp_path / "odd.so", tmp_path / "gone.so"])
     assert found == {str(tmp_path / "libcuda.so.1"): (2, 38)}
+
+
+def test_p56_the_host_is_asked_through_its_loader(tmp_path: Path) -> None:
+    ldconfig = tmp_path / "ldconfig"
+    ldconfig.write_text("#!/bin/sh\necho '\tlibcuda.so.1 (libc6,x86-64) => /lib/libcuda.so.1'\n", "utf-8")
+    ldconfig.chmod(0o755)
+    assert host_driver_libraries(str(ldconfig)) == ["/lib/libcuda.so.1"]
+    assert host_driver_libraries(str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("2.41", (2, 41)), ("", None), ("2", None), ("2.x", None), ("2.4.1", None)]
+)
+def test_p56_a_recorded_version_is_numbers_or_nothing(text: str, version: tuple[int, int] | None) -> None:
+    assert parse_version(text) == version
 
 
 @pytest.mark.parametrize(
