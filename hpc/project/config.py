@@ -9,29 +9,56 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tuneplane.record.files import read_bytes
 
-from hpc.errors import Refusal
+from hpc.errors import Refusal, Refusals
 from hpc.project.project import MAX_FILE_BYTES, find_root, read_yaml
 from hpc.spec.text import control_character, visible
 
 CONFIG_NAME = "config.yaml"
 OVERRIDE = "_override_"
 MAX_FILES = 64
+_WORDS: dict[type, str] = {dict: "a mapping", list: "a list", str: "text"}
+_SHAPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("data", "eval", "slurm", "lifecycle", "labels", "resources", "framework"), (dict,)),
+    **dict.fromkeys(("model.peft", "data.quality", "resources.network"), (dict,)),
+    **dict.fromkeys(("model", "data.train", "data.validation"), (dict, str)),
+    "data.volumes": (list, str),
+    "resources.leases": (list,),
+    "display_name": (str,),
+}
+"""Sections that describe the job, and what they may be besides null; everything finer is the JobSpec's question."""
 
 
 def load_config(folder: Path) -> dict[str, Any]:
     """The merged config of an experiment folder; {} where it has none.
 
-    Raises Refusal E-PROJECT-010 … 014, or E-SPEC-00x for a file that is no YAML; the field names the file.
+    Raises Refusal E-PROJECT-010 … 014, or E-SPEC-00x for a file that is no YAML; the field names the file. Raises Refusals
+    E-PROJECT-017 for sections of the job that have the wrong shape.
     """
     root = find_root(folder) or folder
     if not os.path.lexists(folder / CONFIG_NAME):
         return {}
-    return _Loader(Path(os.path.realpath(root))).load(Path(os.path.realpath(folder)) / CONFIG_NAME, ())
+    config = _Loader(Path(os.path.realpath(root))).load(Path(os.path.realpath(folder)) / CONFIG_NAME, ())
+    if faults := list(_shape_faults(config)):
+        raise Refusals(faults)
+    return config
+
+
+def _shape_faults(config: dict[str, Any]) -> Iterator[Refusal]:
+    for path, types in _SHAPES.items():
+        value: Any = config
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None and not isinstance(value, types):
+            allowed = " or ".join(_WORDS[t] for t in types)
+            found = _WORDS.get(type(value), type(value).__name__)
+            message = f"{path} must be {allowed}"
+            yield Refusal("E-PROJECT-017", message, field=f"{CONFIG_NAME}: {path}", found=found, allowed=allowed)
 
 
 def config_sha(folder: Path) -> str:

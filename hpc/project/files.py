@@ -26,8 +26,9 @@ SHARED_TOPS = ("common", "configs")
 SECRET_NAMES = (
     ".env*", "*.env", ".netrc", "_netrc", ".pgpass", ".htpasswd", ".npmrc", ".pypirc", ".git-credentials", ".dockercfg",
     "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.keytab", "*.ppk",
-    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "secrets.*", "secret.json", "secret.y*ml", "secret.toml", "hf_token*", "hf-token*", "*_token.txt", "token.txt",
-    "credentials", "credentials.json", "credentials.y*ml", "credentials.toml", "credentials.csv", "credentials.ini", "kubeconfig", "service-account*.json", "service_account*.json", "krb5cc*",
+    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "krb5cc*", "kubeconfig", "service-account*.json", "service_account*.json",
+    "secrets.*", "secret.json", "secret.y*ml", "secret.toml", "hf_token*", "hf-token*", "*_token.txt", "token.txt",
+    "credentials", "credentials.json", "credentials.y*ml", "credentials.toml", "credentials.csv", "credentials.ini",
 )  # fmt: skip
 SECRET_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".gcloud", ".secrets"})
 SKIPPED = frozenset(
