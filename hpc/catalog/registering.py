@@ -18,6 +18,7 @@ from tuneplane.contract.schemas import RUNTIMES
 from tuneplane.record import files
 from tuneplane.record.times import utc_now
 
+from hpc.catalog.images import parse_image
 from hpc.catalog.runtimes import Entry, Runtime, Runtimes, format_entries, parse_entries, read_entries
 from hpc.catalog.shelf import require_admin
 from hpc.errors import Refusal
@@ -51,7 +52,7 @@ def add(
 ) -> Registered:
     """Register `sif` under `runtime_id`; admins only. With `copy`, an admin-owned copy goes to site/images/ first.
 
-    The same SIF under the same id with the same provenance changes nothing. Raises Refusal(s) E-CATALOG-041…045,
+    The same SIF under the same id with the same provenance changes nothing. Raises Refusal(s) E-CATALOG-041…046, 050,
     E-SIF-004…006; then runtimes.yaml is as it was, and no copy stays.
     """
     from hpc.site.users import real_user
@@ -62,6 +63,7 @@ def add(
         allowed = "letters, digits, . _ -, at most 64"
         raise Refusal("E-CATALOG-041", "is no runtime_id", field="ID", found=runtime_id, allowed=allowed)
     image.check_sif(sif)
+    _check_source(root, runtime_id, source)
     _free_to_take(root, runtime_id, None if copy else sif, replace)
     placed = _copy_in(root, runtime_id, sif) if copy else Path(os.path.realpath(sif))
     try:
@@ -80,6 +82,16 @@ def add(
             placed.unlink(missing_ok=True)
         raise
     return Registered("new" if before is None else "replaced", Runtimes.load(root).get(runtime_id))
+
+
+def _check_source(root: StorageRoot, runtime_id: str, source: str) -> None:
+    """A source is an image reference that no other runtime claims. Raises Refusal E-CATALOG-046, 050."""
+    if not source:
+        return
+    parse_image(source, "--source")
+    for other in Runtimes.load(root).of_source(source):
+        if other.id != runtime_id:
+            raise Refusal("E-CATALOG-050", f"{other.id} was made from it", field="--source", found=source)
 
 
 def _same(before: Entry, now: Entry) -> bool:

@@ -148,15 +148,26 @@ class Runtimes:
         return self._items[runtime_id]
 
     def by_image(self, reference: str, site: Site) -> Runtime:
-        """The SIF that the site made from an image. Raises E-CATALOG-046 (form), 047 (host not allowed), 048 (not registered)."""
+        """The SIF that the site made from an image.
+
+        Raises Refusal E-CATALOG-046 (form), 047 (host not allowed), 048 (not registered), 050 (registered twice).
+        """
         image = parse_image(reference)
         check_host(image, site.images.allowed_hosts)
-        for runtime in self:
-            if runtime.source and _same_image(runtime.source, str(image)):
-                return runtime
+        found = self.of_source(reference)
+        if len(found) > 1:
+            message = f"{image} is the source of {' and '.join(r.id for r in found)}"
+            raise Refusal("E-CATALOG-050", message, field="spec.framework.image", found=reference)
+        if found:
+            return found[0]
         known = ", ".join(r.source for r in self if r.source) or "no image is registered"
         message = f"no SIF of {image} is registered"
         raise Refusal("E-CATALOG-048", message, field="spec.framework.image", found=reference, allowed=known)
+
+    def of_source(self, reference: str) -> list[Runtime]:
+        """The runtimes whose source is that image, however it is spelt. Raises Refusal E-CATALOG-046."""
+        wanted = str(parse_image(reference))
+        return [r for r in self if r.source and _same_image(r.source, wanted)]
 
 
 def _same_image(source: str, wanted: str) -> bool:

@@ -216,4 +216,10 @@ KINDS: dict[str, ErrorKind] = table(
         "There is no --definition, and no shipped containers/*.def says that it builds this id.",
         "Give --definition FILE.def.",
     ),
+    ErrorKind(
+        "E-CATALOG-050",
+        "two runtimes say that they are one image",
+        "Another registered runtime has the same source, so that --image could mean either file.",
+        "Leave --source out, or register with --replace under the id that has the source.",
+    ),
 )

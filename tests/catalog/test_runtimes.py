@@ -229,6 +229,29 @@ def test_an_image_is_found_by_any_spelling_of_its_source(root: StorageRoot, sif:
     assert caught.value.code == "E-CATALOG-046"
 
 
+def test_one_image_is_the_source_of_one_runtime(root: StorageRoot, sif: Path, tmp_path: Path) -> None:
+    add(root, "mine-1", sif, source="registry.example.org/a:1")
+    other = small_sif(tmp_path / "apps" / "o.sif", root=OTHER)
+    with pytest.raises(Refusal) as caught:
+        add(root, "mine-2", other, source="docker://registry.example.org/a:1")
+    assert (caught.value.code, caught.value.field) == ("E-CATALOG-050", "--source")
+    assert add(root, "mine-1", other, source="registry.example.org/a:1", replace=True).action == "replaced"
+    text = root.runtimes_file.read_text("utf-8")
+    root.runtimes_file.write_text(text + text.split("runtimes:\n")[1].replace("mine-1:", "mine-9:"), "utf-8")
+    with pytest.raises(Refusal) as caught:
+        Runtimes.load(root).by_image("registry.example.org/a:1", load_site(root))
+    assert (caught.value.code, caught.value.message) == (
+        "E-CATALOG-050",
+        "registry.example.org/a:1 is the source of mine-1 and mine-9",
+    )
+
+
+def test_a_source_that_is_no_reference_is_refused(root: StorageRoot, sif: Path) -> None:
+    with pytest.raises(Refusal) as caught:
+        add(root, "mine-1", sif, source="from Bob's laptop")
+    assert (caught.value.code, caught.value.field) == ("E-CATALOG-046", "--source")
+
+
 def test_a_file_that_others_can_write_is_not_read(root: StorageRoot, sif: Path) -> None:
     add(root, "general-1", sif)
     root.runtimes_file.chmod(0o666)
