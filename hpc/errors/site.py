@@ -172,9 +172,8 @@ KINDS: dict[str, ErrorKind] = table(
     ),
     ErrorKind(
         "E-SITE-051",
-        "the probe job did not report",
-        "The job that asks a compute node is still waiting, or it ended without a report.",
-        "Look at the named job with squeue; run the command again with a longer --wait.",
-        exits.TRY_LATER,
+        "the probe job has no id",
+        "sbatch took the probe job and printed nothing that is a job id.",
+        "Look with squeue for a job named tp-doctor and cancel it; see what a wrapper of sbatch prints.",
     ),
 )

@@ -58,7 +58,9 @@ class Profile(Strict):
     partition: Word = Field("", description="partition; empty: the user's or Slurm's default")
     gpu_dialect: Literal["gres", "gpus-per-node"] = Field("gres", description="how GPUs are asked for")
     gres_type: Word = Field("", description="type in --gres=gpu:TYPE:N; empty: --gres=gpu:N")
-    cpus_per_gpu: int = Field(0, ge=0, le=1024, description="CPUs a GPU; 0: derived from cpus, else Slurm's default")
+    cpus_per_gpu: int = Field(
+        0, ge=0, le=1024, description="CPUs a GPU when the user states none; 0: cpus, else one a GPU"
+    )
     env: Annotated[dict[str, str], AfterValidator(via(words.variables))] = Field(
         default_factory=dict, description="variables of the job"
     )
