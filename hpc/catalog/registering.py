@@ -55,8 +55,7 @@ def add(
     The same SIF under the same id with the same provenance changes nothing. Raises Refusal(s) E-CATALOG-041…046, 050,
     E-SIF-004…006; then runtimes.yaml is as it was, and no copy stays.
     """
-    from hpc.site.users import real_user
-    from hpc.store.locks import held
+    from hpc.store.faults import refusal
 
     require_admin(root, "E-CATALOG-042", "register runtimes")
     if not SEGMENT.match(runtime_id) or len(runtime_id) > 64:
@@ -68,20 +67,31 @@ def add(
     placed = _copy_in(root, runtime_id, sif) if copy else Path(os.path.realpath(sif))
     try:
         entry = _describe(root, runtime_id, placed, source=source, definition=definition)
-        with held(root.site / ".runtimes.lock", timeout_s=LOCK_TIMEOUT_S, purpose="register a runtime"):
-            entries = read_entries(root)
-            before = entries.get(runtime_id)
-            if before is not None and _same(before, entry):
-                return Registered("unchanged", Runtimes.load(root).get(runtime_id))
-            if before is not None and not replace:
-                raise _taken(runtime_id, before, entry.sha256)
-            stamped = entry.model_copy(update={"registered_at": now(), "registered_by": real_user().name})
-            _write(root, {**entries, runtime_id: stamped})
-    except BaseException:
+        action = _record(root, runtime_id, entry, replace=replace, now=now)
+    except BaseException as exc:
         if copy and not _referenced(root, placed):
             placed.unlink(missing_ok=True)
+        if isinstance(exc, OSError):
+            raise refusal(exc, root.runtimes_file, "register the runtime in") from exc
         raise
-    return Registered("new" if before is None else "replaced", Runtimes.load(root).get(runtime_id))
+    return Registered(action, Runtimes.load(root).get(runtime_id))
+
+
+def _record(root: StorageRoot, runtime_id: str, entry: Entry, *, replace: bool, now: Callable[[], str]) -> str:
+    """Put the entry into runtimes.yaml, under the lock; `new`, `replaced` or `unchanged`."""
+    from hpc.site.users import real_user
+    from hpc.store.locks import held
+
+    with held(root.site / ".runtimes.lock", timeout_s=LOCK_TIMEOUT_S, purpose="register a runtime"):
+        entries = read_entries(root)
+        before = entries.get(runtime_id)
+        if before is not None and _same(before, entry):
+            return "unchanged"
+        if before is not None and not replace:
+            raise _taken(runtime_id, before, entry.sha256)
+        stamped = entry.model_copy(update={"registered_at": now(), "registered_by": real_user().name})
+        _write(root, {**entries, runtime_id: stamped})
+        return "new" if before is None else "replaced"
 
 
 def _check_source(root: StorageRoot, runtime_id: str, source: str) -> None:

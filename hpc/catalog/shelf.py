@@ -150,10 +150,15 @@ def publish_shipped(root: StorageRoot, source: Catalogue | None = None) -> list[
 
     Every pack is read and checked before the first is written. Raises Refusal E-CATALOG-007, E-CATALOG-008.
     """
+    from hpc.store.faults import refusal
+
     require_admin(root, "E-CATALOG-007", "publish recipes")
     origin = source or Catalogue.shipped()
     recipes = [origin.get(i) for i in origin.ids()]
-    return [_publish(root, recipe) for recipe in recipes]
+    try:
+        return [_publish(root, recipe) for recipe in recipes]
+    except OSError as exc:
+        raise refusal(exc, root.recipes, "publish recipes in") from exc
 
 
 def require_admin(root: StorageRoot, code: str, action: str) -> None:

@@ -150,9 +150,11 @@ def test_a_failure_after_the_copy_leaves_no_copy(root: StorageRoot, sif: Path, m
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(registering.files, "replace", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(Refusal) as caught:
         add(root, "general-1", sif, copy=True)
+    assert caught.value.code.startswith("E-STORE-02")
     assert list(root.images.iterdir()) == []
+    assert not root.runtimes_file.exists()
 
 
 def test_an_unknown_runtime_is_refused_and_never_replaced_by_another(root: StorageRoot, sif: Path) -> None:

@@ -148,6 +148,28 @@ def test_nothing_is_written_when_one_shipped_pack_is_broken(tmp_path: Path) -> N
     assert Catalogue.load(root).ids() == []
 
 
+def test_a_full_disk_while_publishing_is_a_refusal_and_leaves_no_half_pack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hpc.catalog import shelf
+
+    root, source, calls = new_root(tmp_path), toy_catalogue(tmp_path), iter(range(10))
+    write_new = shelf.files.write_new
+
+    def full(path: Path, data: bytes, *, mode: int) -> None:
+        if next(calls) == 1:
+            raise OSError(28, "No space left on device")
+        write_new(path, data, mode=mode)
+
+    monkeypatch.setattr(shelf.files, "write_new", full)
+    with pytest.raises(Refusal) as caught:
+        publish_shipped(root, source)
+    assert caught.value.code.startswith("E-STORE-02")
+    assert Catalogue.load(root).ids() == []
+    assert list((root.recipes / "toyfw" / ".packs").iterdir()) == []
+    assert publish_shipped(root, source)[0].action == "new"
+
+
 @pytest.mark.parametrize("target", ["/etc", "../../../evil", ".packs/../../evil", "other"])
 def test_a_link_that_leaves_the_shelf_is_refused(tmp_path: Path, target: str) -> None:
     root = new_root(tmp_path)
