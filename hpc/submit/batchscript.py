@@ -82,9 +82,9 @@ def _settings(
     root: StorageRoot, prepared: Prepared, fleet: Fleet, cluster: str, first: int, nonce: str, time_s: int | None
 ) -> dict[str, str]:
     launch, runtime, kernel = prepared.records["launch.json"], prepared.runtime, prepared.kernel
-    first_pool = prepared.spec.normalised()["spec"]["resources"]["pools"][0]
+    pools = zip(prepared.spec.spec.resources.pools, prepared.pool_profiles, strict=True)
+    cpus = [directives.cpus_of(pool.model_dump(), profile.model_dump(), prepared.options) for pool, profile in pools]
     rank_entry = launch["entry"]["kind"] == "rank"
-    profile = prepared.pool_profiles[0].model_dump()
     out = {
         "TP_ROOT": plain_path(root.path, "storage root"),
         "TP_RUN_DIR": plain_path(prepared.run.root, "run"),
@@ -96,7 +96,8 @@ def _settings(
         "TP_CLUSTER": cluster,
         "TP_NODES": str(launch["shape"]["nodes"]),
         "TP_POOLS": str(len(launch["shape"]["pools"])),
-        "TP_CPUS": str(directives.cpus_of({"gpus_per_node": 0, **first_pool}, profile, prepared.options)),
+        "TP_CPUS": str(cpus[0]),
+        "TP_POOL_CPUS": " ".join(map(str, cpus)),
         "TP_TIME_S": str(time_s or ""),
         "TP_SLURM_BIN": fleet.bin_dir,
         "TP_VERIFIER": plain_path(kernel.verifier, "kernel"),
