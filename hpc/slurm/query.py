@@ -196,6 +196,31 @@ def by_name(slurm: Slurm, user: str, name: str, *, since: int) -> Rows:
         raise
 
 
+@dataclass(frozen=True)
+class Wait:
+    """How long one job waited, and its shape: nodes, time limit in seconds (None: none, or not told)."""
+
+    wait_s: int
+    nodes: int
+    limit_s: int | None
+
+
+def waits(slurm: Slurm, partition: str, *, since: int, deadline_s: float | None = 10.0) -> list[Wait]:
+    """The waits of everybody's jobs in a partition that started since then, as far as the site shows them. Raises Refusal E-SLURM-*."""
+    args = ["--noheader", "--parsable2", f"--delimiter={SEPARATOR}", "--allocations", "--allusers", f"--partition={partition}"]
+    args += [f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(since))}", "--format=Submit,Start,NNodes,TimelimitRaw,NodeList"]
+    done = _asked(slurm, "sacct", _with_cluster(slurm, args), "read the waits of earlier jobs", deadline_s)
+    out = []
+    for line in done.out.splitlines():
+        cells = line.split(SEPARATOR)
+        if len(cells) != 5 or not _known(cells[4]):
+            continue  # cancelled before it had nodes: it did not wait to the end
+        submitted, started, nodes, limit = moment(cells[0]), moment(cells[1]), _number(cells[2]), _number(cells[3])
+        if submitted is not None and started is not None and nodes and started >= submitted:
+            out.append(Wait(started - submitted, nodes, limit * 60 if limit is not None else None))
+    return out
+
+
 def _selections(ids: Sequence[str], names: Sequence[str]) -> Iterable[list[str]]:
     if not ids and not names:
         yield []

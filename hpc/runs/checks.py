@@ -1,0 +1,203 @@
+"""The checks of an audit, one kind of evidence each. Every check adds findings to the case and returns what later checks compare with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuneplane.contract import schemas
+from tuneplane.record.canonical import canonical_bytes
+from tuneplane.record.digest import (
+    FileEntry,
+    TreeError,
+    digest_json,
+    directory_digest_v1,
+    scan_tree,
+    tree_digest_v2,
+    v1_files,
+)
+from tuneplane.record.ed25519 import verify as verify_signature
+from tuneplane.record.events import Chain
+
+from hpc.runs.evidence import Case
+
+PACKAGE_LIST = ".tuneplane/package.json"
+
+
+@dataclass(frozen=True)
+class Package:
+    """Digests that were recomputed from the bytes; None where they could not be."""
+
+    digest: str | None = None
+    spec_digest: str | None = None
+
+
+def check_events(case: Case, chains: dict[str, Chain]) -> None:
+    """Each writer's chain, the run that its events name, and the heads that the batch steps joined."""
+    if not chains and not case.blind(case.run.events):
+        case.incomplete("events", case.run.events, "there are no events")
+    for chain in chains.values():
+        path = case.run.events / f"{chain.writer}.jsonl"
+        if chain.status == "broken":
+            case.tampered("events", path, f"event {chain.broken_at}: {chain.reason}")
+        elif chain.status in ("legacy", "mixed"):
+            case.incomplete("events", path, f"has events without a hash ({chain.status})")
+        if chain.unreadable:
+            case.incomplete("events", path, f"{chain.unreadable} lines cannot be read")
+        for index, event in enumerate(chain.events):
+            if event.get("run_id") != case.run.run_id:
+                case.tampered("events", path, f"event {index} is of run {event.get('run_id')!r}")
+                break
+    for chain in chains.values():
+        for event in chain.events:
+            heads = (event.get("details") or {}).get("heads") if isinstance(event.get("details"), dict) else None
+            if isinstance(heads, dict):
+                _check_heads(case, chains, chain.writer, heads)
+
+
+def _check_heads(case: Case, chains: dict[str, Chain], joiner: str, heads: dict[str, Any]) -> None:
+    """A chain may have grown since its head was joined; what was joined must still be in it, at its place."""
+    for writer, head in heads.items():
+        path = case.run.events / f"{writer}.jsonl"
+        chain = chains.get(writer)
+        if chain is None:
+            case.gone("heads", path, f"is gone; {joiner} joined this chain")
+            continue
+        hashed = [e for e in chain.events if isinstance(e.get("hash"), str)]
+        known = next((i for i, e in enumerate(hashed) if e["hash"] == head.get("hash")), None) if isinstance(head, dict) else None
+        if known is None and head.get("hash") is not None:
+            case.tampered("heads", path, f"the head that {joiner} joined is not in the chain: it was cut off or rewritten")
+        elif isinstance(head.get("count"), int) and len(chain.events) < head["count"]:
+            case.tampered("heads", path, f"{joiner} joined {head['count']} events, {len(chain.events)} are there")
+
+
+def check_package(case: Case) -> Package:
+    """Every file below work/ against package.json, and that list against its own digests."""
+    run = case.run
+    listing = case.json("package", run.package)
+    if listing is None:
+        case.gone("package", run.package, "the list of the package is gone")
+        return Package()
+    try:
+        listed = {e.path: e for e in map(FileEntry.from_json, listing["files"])}
+        digest = tree_digest_v2(listed.values())
+    except (KeyError, TypeError, TreeError) as exc:
+        case.tampered("package", run.package, f"is not a list of files: {exc}")
+        return Package()
+    if listing.get("digest_v2") != digest or len(listed) != len(listing["files"]):
+        case.tampered("package", run.package, "the list does not have the digest that it states")
+    if listing.get("run_id") != run.run_id:
+        case.tampered("package", run.package, f"is of run {listing.get('run_id')!r}")
+    whole = _check_files(case, listed)
+    if whole:
+        v1 = directory_digest_v1(run.work, [p for p in v1_files(run.work) if p != PACKAGE_LIST])
+        if listing.get("digest_v1") != v1:
+            case.tampered("package", run.package, "the v1 digest is not that of the files")
+    spec = case.json("spec", run.jobspec)
+    return Package(digest, digest_json(spec) if spec is not None else None)
+
+
+def _check_files(case: Case, listed: dict[str, FileEntry]) -> bool:
+    """Whether the tree is exactly the list. A tree that may not be read is no difference, only no proof."""
+    work = case.run.work
+    try:
+        have = {e.path: e for e in scan_tree(work) if e.path != PACKAGE_LIST}
+    except TreeError as exc:
+        case.tampered("package", work, str(exc))
+        return False
+    except OSError as exc:
+        if isinstance(exc, FileNotFoundError):
+            case.tampered("package", work, "the package is gone")
+        else:
+            case.failed("package", Path(exc.filename or work) if os.path.isabs(str(exc.filename)) else work, exc)
+        return False
+    for path in sorted(listed.keys() - have.keys()):
+        case.tampered("package", work / path, "is gone")
+    for path in sorted(have.keys() - listed.keys()):
+        case.tampered("package", work / path, "is not in the list")
+    for path in sorted(listed.keys() & have.keys()):
+        if listed[path] != have[path]:
+            what = "was changed" if listed[path].sha256 != have[path].sha256 else "has another exec bit or size"
+            case.tampered("package", work / path, what)
+    return listed == have
+
+
+def check_admission(case: Case, package: Package) -> dict[str, Any] | None:
+    """The admission against the package's bytes and the folder's owner; the signature where it was enforced."""
+    paths = [p for p in (case.run.admission, case.root.admitted / case.run.run_id / "admission.json") if os.path.lexists(p)]
+    if not paths:
+        case.incomplete("admission", case.run.admission, "there is no admission")
+        return None
+    path = paths[-1]
+    value = case.json("admission", path)
+    if value is None:
+        return None
+    wanted: dict[str, Any] = {
+        "schema": schemas.ADMISSION, "verdict": "admitted", "run_id": case.run.run_id, "owner": case.run.owner,
+        "package_digest": package.digest, "spec_digest": package.spec_digest,
+    }  # fmt: skip
+    for key, found in wanted.items():
+        if found is not None and value.get(key) != found:
+            case.tampered("admission", path, f"{key} is {value.get(key)!r}, not {found!r}")
+    launch = case.json("package", case.run.launch)
+    if launch is not None and value.get("kernel") != launch.get("kernel"):
+        case.tampered("admission", path, "names another kernel than the package")
+    _check_signature(case, path, value)
+    if path != case.run.admission:
+        _check_copy(case, path.parent / "work", value)
+    return value
+
+
+def _check_copy(case: Case, work: Path, admission: dict[str, Any]) -> None:
+    """The copy that the service user verified, which is what the job read."""
+    try:
+        digest = tree_digest_v2([e for e in scan_tree(work) if e.path != PACKAGE_LIST])
+    except TreeError as exc:
+        case.tampered("admission", work, str(exc))
+    except FileNotFoundError:
+        case.gone("admission", work, "the admitted copy is gone")
+    except OSError as exc:
+        case.failed("admission", work, exc)
+    else:
+        if digest != admission.get("package_digest"):
+            case.tampered("admission", work, f"the admitted copy was changed: found {digest}")
+
+
+def _check_signature(case: Case, path: Path, admission: dict[str, Any]) -> None:
+    mode = admission.get("mode")
+    if mode == "advisory":
+        return
+    if mode != "enforced":
+        case.tampered("admission", path, f"mode is {mode!r}")
+        return
+    policy = case.json("admission", case.root.site / "policy.json") or {}
+    try:
+        key = bytes.fromhex((policy.get("admission") or {}).get("public_key", ""))
+        signature = bytes.fromhex(str(admission.get("signature", "")))
+    except (ValueError, TypeError):
+        key, signature = b"", b""
+    if not key:
+        case.incomplete("admission", path, "is enforced, but the site has no public key to check it with")
+    elif not verify_signature(key, canonical_bytes({k: admission.get(k) for k in schemas.SIGNED_KEYS}), signature):
+        case.tampered("admission", path, "the signature is not the site's")
+
+
+def check_owner(case: Case) -> None:
+    """Every record belongs to the owner of the run folder; another user's file is not the run's word."""
+    run = case.run
+    try:
+        uid = os.lstat(run.root).st_uid
+    except OSError as exc:
+        case.failed("owner", run.root, exc)
+        return
+    folders = [run.root, run.submissions, run.events, run.batch, *(run.attempt(n).root for n in case.numbered("owner", run.attempts))]
+    for folder in folders:
+        for name in case.names("owner", folder):
+            try:
+                found = os.lstat(folder / name).st_uid
+            except OSError:
+                continue
+            if found != uid:
+                case.tampered("owner", folder / name, f"belongs to uid {found}, the run to uid {uid}")

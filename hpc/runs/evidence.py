@@ -1,0 +1,158 @@
+"""What an audit works on: a run's folder, read with suspicion, and the findings so far.
+
+Three things are told apart at every read: the file is not there, it cannot be read by this user now (`incomplete`, never `tampered`), and it is
+there but is not what a record can be (`tampered`: records are written whole).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.digest import digest_bytes
+from tuneplane.record.events import Chain, check_chain, parse_lines
+from tuneplane.record.files import read_bytes, read_json
+
+Level = Literal["tampered", "incomplete", "note"]
+_NOT_A_RECORD: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR})
+"""A link, a FIFO or a folder where a record belongs."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that an audit saw: how bad, which check, the path relative to the run, what."""
+
+    level: Level
+    check: str
+    path: str
+    message: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"level": self.level, "check": self.check, "path": self.path, "message": self.message}
+
+
+@dataclass
+class Case:
+    """One run under audit. Records are read once; every read that fails leaves a finding."""
+
+    run: RunPaths
+    findings: list[Finding] = field(default_factory=list)
+    _read: dict[Path, Any] = field(default_factory=dict)
+    _unseen: set[Path] = field(default_factory=set)
+
+    @property
+    def root(self) -> StorageRoot:
+        return StorageRoot(self.run.root.parents[3])
+
+    def shown(self, path: Path) -> str:
+        return os.path.relpath(path, self.run.root)
+
+    def tampered(self, check: str, path: Path, message: str) -> None:
+        self.findings.append(Finding("tampered", check, self.shown(path), message))
+
+    def incomplete(self, check: str, path: Path, message: str) -> None:
+        self.findings.append(Finding("incomplete", check, self.shown(path), message))
+
+    def note(self, check: str, path: Path, message: str) -> None:
+        self.findings.append(Finding("note", check, self.shown(path), message))
+
+    def failed(self, check: str, path: Path, exc: OSError) -> None:
+        """A file that is there and cannot be opened: a right that is missing, or something that is no file."""
+        if exc.errno is None or exc.errno in _NOT_A_RECORD:
+            self.tampered(check, path, "is not a regular file")
+        else:
+            self._unseen.add(path)
+            self.incomplete(check, path, f"cannot be read: {exc.strerror or exc}")
+
+    def blind(self, path: Path) -> bool:
+        """Whether this path, a folder above it, or something in it could not be read: then nothing may be said to be gone."""
+        return any(u == path or u in path.parents or path in u.parents for u in self._unseen)
+
+    def gone(self, check: str, path: Path, message: str) -> None:
+        """A record is missing that another one names: tampered, unless this user may not see it or something was said about it."""
+        if not self.blind(path) and not any(f.path == self.shown(path) for f in self.findings):
+            self.tampered(check, path, message)
+
+    def json(self, check: str, path: Path) -> dict[str, Any] | None:
+        """A record, or None where it is missing or cannot be used; the latter leaves a finding."""
+        if path not in self._read:
+            self._read[path] = self._json(check, path)
+        value: dict[str, Any] | None = self._read[path]
+        return value
+
+    def _json(self, check: str, path: Path) -> dict[str, Any] | None:
+        try:
+            value = read_json(path)
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            self.failed(check, path, exc)
+            return None
+        except ValueError as exc:
+            self.tampered(check, path, f"is not a record: {exc}")
+            return None
+        if not isinstance(value, dict):
+            self.tampered(check, path, "is not an object")
+            return None
+        return value
+
+    def digest(self, check: str, path: Path) -> str | None:
+        """SHA-256 of a small file, or None where it is missing or cannot be read (with a finding)."""
+        try:
+            return digest_bytes(read_bytes(path))
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            self.failed(check, path, exc)
+        except ValueError as exc:
+            self.tampered(check, path, str(exc))
+        return None
+
+    def text(self, check: str, path: Path) -> str | None:
+        """A short text file, or None where it is missing or cannot be used (with a finding)."""
+        try:
+            return read_bytes(path, limit=4096).decode("utf-8")
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            self.failed(check, path, exc)
+        except ValueError as exc:
+            self.tampered(check, path, f"is not a record: {exc}")
+        return None
+
+    def names(self, check: str, folder: Path) -> list[str]:
+        """Names in a folder without hidden ones; a missing folder has none, one that may not be read leaves a finding."""
+        try:
+            return sorted(n for n in os.listdir(folder) if not n.startswith("."))
+        except FileNotFoundError:
+            return []
+        except OSError as exc:
+            self.failed(check, folder, exc)
+            return []
+
+    def numbered(self, check: str, folder: Path, suffix: str = "") -> list[int]:
+        stems = [n.removesuffix(suffix) for n in self.names(check, folder) if n.endswith(suffix)]
+        return sorted(int(s) for s in stems if s.isascii() and s.isdigit() and str(int(s)) == s)
+
+    def chains(self) -> dict[str, Chain]:
+        """Every event file as a judged chain, by writer."""
+        out: dict[str, Chain] = {}
+        for name in self.names("events", self.run.events):
+            path = self.run.events / name
+            if not name.endswith(".jsonl"):
+                continue
+            try:
+                events, unreadable = parse_lines(read_bytes(path))
+            except OSError as exc:
+                self.failed("events", path, exc)
+                continue
+            except ValueError as exc:
+                self.tampered("events", path, str(exc))
+                continue
+            writer = name.removesuffix(".jsonl")
+            out[writer] = check_chain(writer, events, unreadable)
+        return out

@@ -1,0 +1,41 @@
+"""How far a run is: the newest line of its metrics, and its report. Reads shared files only."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Final
+
+from tuneplane.contract.layout import RunPaths
+from tuneplane.record.files import read_json
+
+_TAIL: Final = 1 << 16
+
+
+def newest_metrics(run: RunPaths, attempt: int | None) -> dict[str, Any] | None:
+    """The last whole line of the attempt's metrics.jsonl, or None. A line that is still being written is not whole."""
+    if attempt is None:
+        return None
+    try:
+        with open(run.attempt(attempt).out / "metrics.jsonl", "rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL))
+            lines = stream.read().split(b"\n")[:-1]
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            return value
+    return None
+
+
+def read_report(run: RunPaths) -> dict[str, Any] | None:
+    """report.json, or None while there is none or it cannot be read."""
+    try:
+        value = read_json(run.report)
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,157 @@
+"""Says why a run is where it is, and what to do: pending reasons, dependency chains, ends. Pure; the clues come in by argument."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hpc.runs.clues import Clues
+from hpc.runs.logs import plain
+from hpc.runs.records import Facts
+from hpc.runs.state import RunState
+from hpc.slurm.query import JobRow
+from hpc.slurm.reasons import explain
+
+_WHO: Final = {
+    "wait": "wait", "user": "you can mend it", "admin": "an admin can mend it", "hopeless": "it will never start as it is", "unknown": "unknown",
+}  # fmt: skip
+_DEPENDENCY: Final = re.compile(r"([a-z]+):(\d+(?:_\S+?)?)(?:\+\d+)?\(?([a-z]*)\)?")
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The answer of `tp job why`: one headline, facts in order, what to do, and the lines that show it."""
+
+    headline: str
+    verdict: str
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    mend: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "headline": self.headline, "verdict": self.verdict, "facts": [{"name": n, "text": t} for n, t in self.facts],
+            "mend": self.mend, "lines": self.lines,
+        }  # fmt: skip
+
+
+def diagnose(
+    facts: Facts, state: RunState, clues: Clues, *, steps: Sequence[JobRow] = (), parents: Mapping[str, str] | None = None
+) -> Diagnosis:
+    """Why this run is in this state. `steps`: accounting's rows of the job with its steps; `parents`: job id → state of dependencies."""
+    if state.cls in ("queued", "requeued") and state.reason:
+        return _pending(state, parents or {})
+    if state.active:
+        return Diagnosis(f"{state.cls}{': ' + state.message if state.message else ''}", "wait", [("known from", state.evidence)])
+    if state.cls == "done":
+        return Diagnosis("done", "done", [("known from", state.evidence)])
+    if state.cls in ("vanished", "unknown"):
+        return _lost(facts, state, clues)
+    return _ended(facts, state, clues, steps)
+
+
+def _pending(state: RunState, parents: Mapping[str, str]) -> Diagnosis:
+    reason = explain(state.reason)
+    found = [("reason", reason.word), ("means", reason.meaning)]
+    mend = [reason.mend] if reason.mend else []
+    found += [("depends on", f"{kind} job {job}: {parents.get(job) or note or 'not known to Slurm any more'}")
+              for kind, job, note in dependencies(state.dependency)]  # fmt: skip
+    if reason.outlook == "hopeless":
+        mend.append("`tp job stop RUN` removes it from the queue.")
+    return Diagnosis(f"{state.cls}: {_WHO[reason.outlook]}", reason.outlook, found, mend)
+
+
+def dependencies(text: str) -> list[tuple[str, str, str]]:
+    """(kind, job id, Slurm's note) of a dependency as squeue shows it: `afterok:12(unfulfilled),afterany:13_*(failed)`. Pure."""
+    return [(kind, job, note) for kind, job, note in _DEPENDENCY.findall(text)]
+
+
+def _lost(facts: Facts, state: RunState, clues: Clues) -> Diagnosis:
+    found = [("known", state.message)]
+    mend = ["`tp job logs RUN` shows what was written last."]
+    if not facts.submissions:
+        mend = ["`tp job retry RUN` submits it, or adopts the job if it is there after all."]
+    elif state.cls == "vanished":
+        mend.append("`tp job resume RUN` goes on from its newest checkpoint.")
+    if clues.silent_nodes:
+        found.append(("nodes without an end", ", ".join(clues.silent_nodes)))
+    if facts.problems:
+        found += [("damaged", f"{path}: {why}") for path, why in sorted(facts.problems.items())[:5]]
+    return Diagnosis(f"{state.cls}: {state.message}", "unknown", found, mend, list(clues.batch_tail))
+
+
+def _ended(facts: Facts, state: RunState, clues: Clues, steps: Sequence[JobRow]) -> Diagnosis:
+    found: list[tuple[str, str]] = [("class", state.end_class or state.cls), ("known from", state.evidence)]
+    if state.message:
+        found.append(("ended", state.message))
+    if clues.refused:
+        found.append(("refused", clues.refused))
+    bad = [r for r in clues.ranks if r.exit_code not in (0, 85) and not r.by_us]
+    found += [(f"rank {r.rank}", r.describe()) for r in bad[:8]]
+    if len(bad) > 8:
+        found.append(("and", f"{len(bad) - 8} more ranks"))
+    if clues.silent_nodes:
+        found.append(("nodes without an end", ", ".join(clues.silent_nodes)))
+    memory = _out_of_memory(clues, steps)
+    if memory:
+        found.append(("memory", memory))
+    lines = []
+    if clues.first_error is not None:
+        where = clues.first_error.source.label
+        lines.append(f"{where}: {plain(clues.first_error.text)}")
+    if not clues.rank_logs and not lines:
+        found.append(("logs", _no_log(state, clues)))
+        lines = list(clues.batch_tail)
+    return Diagnosis(_headline(state, bool(memory)), state.cls, found, _mend(facts, state, clues, bool(memory)), lines)
+
+
+def _out_of_memory(clues: Clues, steps: Sequence[JobRow]) -> str:
+    killed = [r.job_id for r in steps if r.state == "OUT_OF_MEMORY"]
+    if killed:
+        return f"Slurm ended {', '.join(killed)} for memory"
+    if clues.memory is not None:
+        return f"{clues.memory.source.label} says: {plain(clues.memory.text)}"
+    if any(r.signal == 9 and not r.by_us for r in clues.ranks):
+        return "a rank was killed by SIGKILL and not by the launcher; most often that is the kernel, for memory"
+    return ""
+
+
+def _no_log(state: RunState, clues: Clues) -> str:
+    if clues.batch_log:
+        return "no rank wrote a line; the batch script's own output is shown below"
+    quick = state.started_at is not None and state.ended_at is not None and state.ended_at - state.started_at < 10
+    lasted = "ended at once and " if quick else ""
+    return f"the job {lasted}wrote nothing at all: the node could not open the log, most often because the storage root is not mounted there"
+
+
+def _headline(state: RunState, memory: bool) -> str:
+    words = {
+        "preempted": "preempted: a job of higher priority took the nodes",
+        "timeout": "the time limit was reached",
+        "node_fail": "a node was lost",
+        "cancelled": "cancelled",
+        "error": "out of memory" if memory else "the job failed",
+    }
+    if state.end_class == "refused":
+        return "refused in the job: nothing of your code ran"
+    if state.end_class == "no_progress":
+        return "not run again: two attempts in a row made no step"
+    return words.get(state.cls, state.cls)
+
+
+def _mend(facts: Facts, state: RunState, clues: Clues, memory: bool) -> list[str]:
+    saved = state.step is not None
+    again = "`tp job resume RUN` goes on from its newest checkpoint." if saved else "`tp job retry RUN` starts it again."
+    if state.end_class == "refused":
+        return ["Mend what is named, then `tp job retry RUN`; a changed package needs a new `tp submit`."]
+    if memory:
+        return ["Ask for more --mem (or more nodes), or use less: batch size, sequence length, a higher ZeRO stage.", again]
+    if state.cls == "error" and not clues.rank_logs and not clues.batch_log:
+        return ["Tell your admins the node's name and the storage root; `tp doctor --probe` checks a compute node.", again]
+    if state.cls == "timeout":
+        return [again, "A longer --time needs a new `tp submit`."]
+    if state.cls == "error":
+        return ["Look at the line below and `tp job logs RUN`, mend the cause, and `tp submit` again.", f"If it was an accident: {again}"]
+    return [again]
