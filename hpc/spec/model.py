@@ -32,7 +32,7 @@ _BOUNDS = {
 class Strict(BaseModel):
     """Frozen; no type is guessed; no unknown key passes."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
     always: ClassVar[frozenset[str]] = frozenset()
     """Fields that the sparse form keeps although they have their default."""
 
