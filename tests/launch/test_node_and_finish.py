@@ -134,10 +134,33 @@ def test_a_stopped_run_is_not_requeued(make_run: Callable, kernel: Path) -> None
 def test_a_lost_node_waits_for_slurm_first(make_run: Callable) -> None:
     made = make_run(policies={"node_grace_s": 10})
     env = made.env(TP_STEP_CODE="137", TP_WAITED_S="5")
+    (made.run.attempt(0).nodes / "0.start.json").write_text("{}")
     assert finish(read_place(env), env) == "wait"
     assert not made.run.attempt(0).end.exists()
     word, end = finished(made, TP_STEP_CODE="137", TP_WAITED_S="10")
     assert (word, end["class"]) == ("requeue", "node_fail")
+
+
+def test_a_step_that_never_started_is_an_error_without_a_wait(make_run: Callable) -> None:
+    made = make_run(policies={"node_grace_s": 10})
+    word, end = finished(made, TP_STEP_CODE="1")
+    assert (word, end["class"], end["message"]) == (
+        "failed",
+        "error",
+        "the step did not start on any node (exit code 1)",
+    )
+
+
+def test_p30_an_attempt_that_died_with_its_node_gets_its_end_from_the_next_one(
+    make_run: Callable, kernel: Path
+) -> None:
+    made = make_run()
+    made.env(0)
+    code, text = run(kernel, made, attempt=1)
+    assert code == 0, text
+    before = read_json(made.run.attempt(0).end)
+    assert (before["class"], before["requeue"], before["attempt"]) == ("node_fail", True, 0)
+    assert read_json(made.run.attempt(1).start)["previous_end"] == "node_fail"
 
 
 def test_p48_p52_the_allocation_is_checked_against_the_shape(make_run: Callable, kernel: Path) -> None:

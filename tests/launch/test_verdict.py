@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tuneplane.launch.verdict import Ending, Seen, decide, runs_again
 
 POLICIES = {"requeue_on": ["preempted", "node_fail", "timeout"], "max_attempts": 3}
-SEEN = Seen(nodes={}, stop_requested=False, warned="", slurm_state="", step_code=0, left_s=3000.0, lead_s=120.0)
+SEEN = Seen(
+    nodes={}, started=True, stop_requested=False, warned="", slurm_state="", step_code=0, left_s=3000.0, lead_s=120.0
+)
 
 
 def node(*codes: int, warned: tuple[str, ...] = (), by_us: bool = False, signal: int = 0) -> dict:
@@ -33,6 +35,7 @@ def node(*codes: int, warned: tuple[str, ...] = (), by_us: bool = False, signal:
         (replace(SEEN, nodes={0: node(139, signal=11)}, step_code=139), "error"),
         (replace(SEEN, nodes={0: node(87), 1: None}, step_code=87), "node_fail"),
         (replace(SEEN, nodes={0: None, 1: None}, step_code=137), "node_fail"),
+        (replace(SEEN, nodes={0: None, 1: None}, step_code=1, started=False), "error"),
         (replace(SEEN, nodes={0: node(87), 1: node(87)}, step_code=87), "node_fail"),
         (replace(SEEN, nodes={0: node(137, by_us=True, signal=9), 1: node(1)}, step_code=1), "error"),
         (

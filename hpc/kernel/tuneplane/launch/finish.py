@@ -42,8 +42,10 @@ def look(place: Place, env: Mapping[str, str], lead_s: float) -> Seen:
     started, limit = _maybe(place.attempt.start), env.get("TP_TIME_S", "")
     if limit and started:
         left = parse_utc(started["started_at"]).timestamp() + float(limit) - time.time()
+    started = any((place.attempt.nodes / f"{k}.start.json").exists() for k in nodes)
     return Seen(
         nodes,
+        started,
         (place.run.root / "stop_requested").exists(),
         env.get("TP_WARNED", ""),
         env.get("TP_JOB_STATE", ""),

@@ -14,11 +14,12 @@ from typing import Any
 from tuneplane.contract import exits, schemas
 from tuneplane.launch import rendezvous
 from tuneplane.launch.environ import OFFLINE, Binding, job_environment
+from tuneplane.launch.history import close_previous
 from tuneplane.launch.place import Place
 from tuneplane.launch.ranks import WARNINGS, RankEnd, RankGroup
 from tuneplane.launch.verify import LaunchRefused, Verified, verify_inputs, verify_package, verify_training_zip
 from tuneplane.record.events import EventWriter
-from tuneplane.record.files import read_json, replace_json, write_json_new
+from tuneplane.record.files import replace_json, write_json_new
 from tuneplane.record.times import utc_now
 
 CACHE_VARIABLES = (
@@ -211,13 +212,8 @@ class NodeLauncher:
 
     def _begin(self, verified: Verified) -> None:
         place = self.place
-        previous = place.attempt.number - 1
-        previous_class = None
-        if previous >= 0:
-            try:
-                previous_class = read_json(place.run.attempt(previous).end).get("class")
-            except (OSError, ValueError):
-                previous_class = "lost"
+        number = place.attempt.number
+        previous = close_previous(place.run, verified.run_id, number, restart_count=place.restart_count, now=utc_now())
         write_json_new(
             place.attempt.start,
             {
@@ -230,7 +226,7 @@ class NodeLauncher:
                 "cluster": place.cluster,
                 "started_at": utc_now(),
                 "hosts": list(place.hosts),
-                "previous_end": previous_class,
+                "previous_end": previous,
                 "package_digest": verified.package_digest,
             },
         )
@@ -244,6 +240,7 @@ class NodeLauncher:
             job_id=place.job_id,
             attempt=place.attempt.number,
             hosts=list(place.hosts),
+            previous_end=previous,
         )
         checked = verify_inputs(verified.launch)
         replace_json(place.attempt.root / "inputs.json", {"inputs": checked})

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuneplane.contract import exits
@@ -28,6 +28,7 @@ class Seen:
     """Facts at the end of an attempt. `nodes` maps a node number to its end record or None; times in seconds."""
 
     nodes: Mapping[int, Mapping[str, Any] | None]
+    started: bool  # at least one node's launcher began
     stop_requested: bool
     warned: str  # "", "USR2" or "TERM": what the batch script got
     slurm_state: str  # scontrol's JobState, or ""
@@ -89,11 +90,15 @@ def decide(seen: Seen) -> Ending:
     if warned and not lost and (saved or ranks or missing):
         word = "all ranks saved" if saved and not missing else "ended by the warning"
         return Ending(
-            _warning_class(Seen(seen.nodes, False, warned, seen.slurm_state, seen.step_code, seen.left_s, seen.lead_s)),
+            _warning_class(replace(seen, warned=warned)),
             exits.PREEMPTED,
             0,
             f"{warned}: {word}",
             saved,
+        )
+    if missing and not seen.started:
+        return Ending(
+            "error", seen.step_code or 1, 0, f"the step did not start on any node (exit code {seen.step_code})", False
         )
     if missing:
         return Ending("node_fail", seen.step_code, 0, f"no end record from node {', '.join(map(str, missing))}", saved)
