@@ -39,9 +39,9 @@ def look(place: Place, env: Mapping[str, str], lead_s: float) -> Seen:
     """Gather the facts of `Seen` from the disk and the batch script's variables."""
     nodes = {k: _maybe(place.attempt.nodes / f"{k}.end.json") for k in range(len(place.hosts))}
     left: float | None = None
-    started, limit = _maybe(place.attempt.start), env.get("TP_TIME_S", "")
-    if limit and started:
-        left = parse_utc(started["started_at"]).timestamp() + float(limit) - time.time()
+    begun, limit = _maybe(place.attempt.start), env.get("TP_TIME_S", "")
+    if limit and begun:
+        left = parse_utc(begun["started_at"]).timestamp() + float(limit) - time.time()
     started = any((place.attempt.nodes / f"{k}.start.json").exists() for k in nodes)
     return Seen(
         nodes,
