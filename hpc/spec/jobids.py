@@ -8,7 +8,7 @@ A job id is not an identity: ids come back after a wrap or a reset. Records pair
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hpc.errors import Refusal
 from hpc.spec.text import visible
@@ -56,9 +56,6 @@ class JobId:
         if self.task is not None:
             return f"{self.job}_{self.task}"
         return f"{self.job}_[{self.tasks}]" if self.tasks else str(self.job)
-
-    def without_step(self) -> JobId:
-        return replace(self, step="")
 
     def __str__(self) -> str:
         het = "" if self.het is None else f"+{self.het}"

@@ -18,7 +18,7 @@ from tuneplane.record.digest import digest_json
 from hpc.errors import Refusal, Refusals
 from hpc.spec.lenient import canonical
 from hpc.spec.model import Strict, path_of, refusals, shown
-from hpc.spec.parts import Body, Metadata, Pool, Provenance
+from hpc.spec.parts import Body, Metadata, Provenance
 from hpc.spec.rules import broken_rules
 from hpc.spec.text import CONTROL, control_character, visible
 
@@ -47,11 +47,6 @@ class JobSpec(Strict):
     def gpus(self) -> int:
         """Cards over all pools: what the quota counts."""
         return sum(pool.gpus for pool in self.spec.resources.pools)
-
-    def pool_of(self, role: str) -> Pool | None:
-        """The pool that a role is mapped to."""
-        name = self.spec.resources.roles.get(role)
-        return next((pool for pool in self.spec.resources.pools if pool.name == name), None)
 
 
 def parse(value: object) -> JobSpec:

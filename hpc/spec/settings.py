@@ -28,13 +28,13 @@ def parse_settings(entries: Sequence[str]) -> dict[str, Any]:
         elif not equals or not key:
             found.append(Refusal("E-SPEC-065", "not a setting", field=FIELD, found=visible(entry), allowed="KEY=VALUE"))
         else:
-            out[key] = setting_value(value)
+            out[key] = _value(value)
     if found:
         raise Refusals(found)
     return out
 
 
-def setting_value(text: str) -> Any:
+def _value(text: str) -> Any:
     """The value that a word on the command line means. `nan` is a number here; a JobSpec refuses it, naming the field."""
     if (word := text.lower()) in _WORDS:
         return _WORDS[word]

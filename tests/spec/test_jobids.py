@@ -48,7 +48,6 @@ def test_p14_an_array_task_is_addressed_by_itself() -> None:
 
 def test_p16_the_cluster_is_part_of_the_id() -> None:
     assert JobId.parse("123;alpha") != JobId.parse("123;beta")
-    assert JobId.parse("123.batch;alpha").without_step() == JobId.parse("123;alpha")
 
 
 @settings(max_examples=200, deadline=None)

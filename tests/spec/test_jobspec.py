@@ -305,8 +305,6 @@ def test_ranks_and_cards_follow_from_the_shape() -> None:
     spec = parse(body(resources={"pools": pools, "roles": {"actor": "a"}}))
     assert [pool.ranks for pool in spec.spec.resources.pools] == [8, 3]
     assert spec.gpus == 16
-    assert spec.pool_of("actor") == spec.spec.resources.pools[0]
-    assert spec.pool_of("critic") is None
 
 
 def test_deep_nesting_is_a_refusal() -> None:
