@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -17,31 +17,13 @@ from hpc.errors import Refusal
 from hpc.store.contest import contest
 from hpc.store.locks import break_claims, claims, held
 from hpc.store.owners import Owner, is_gone, parse_owner, this_process
-
-Starter = Callable[[Path], int]
-
-
-def _hold_in_child(lock: Path, owner: Owner | None = None) -> int:
-    """Fork a process that holds the lock until it is killed; returns its pid once it is inside."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            with held(lock, purpose="a test", owner=owner or this_process("a test", env={"SLURM_JOB_ID": "77"})):
-                os.write(writer, b"x")
-                time.sleep(600)
-        finally:
-            os._exit(1)
-    os.close(writer)
-    assert os.read(reader, 1) == b"x"
-    os.close(reader)
-    return pid
+from tests.store.holding import hold_in_child
 
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     lock = tmp_path / "pointer.lock"
-    pid = _hold_in_child(lock)
+    pid = hold_in_child(lock)
     yield lock, pid
     try:
         os.kill(pid, signal.SIGKILL)
