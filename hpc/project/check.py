@@ -64,7 +64,7 @@ def check(
     config = out.attempt(lambda: load_config(experiment.path))
     files = out.attempt(lambda: travelling(project, experiment))
     out.attempt(lambda: read_plugins_lock(experiment.path))
-    facts = out.attempt(lambda: git.facts(project.root))
+    facts = out.attempt(lambda: git.facts(project.root)) if files is not None else None  # the same git, named once
     if facts and facts.dirty:
         count = len(facts.dirty_paths)
         changes = "1 uncommitted change" if count == 1 else f"{count} uncommitted changes"

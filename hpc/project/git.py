@@ -99,7 +99,7 @@ def run(root: Path, arguments: Sequence[str], *, program: str = "git", deadline_
         raise Refusal("E-PROJECT-020", message, field=str(root)) from exc
     if done.returncode == 0:
         return done.stdout
-    words = visible(done.stderr.decode("utf-8", "replace").strip().replace("\n", " "), 400)
+    words = visible(" ".join(done.stderr.decode("utf-8", "replace").split()), 400)
     if "dubious ownership" in words or "safe.directory" in words:
         hint = f"if you trust this folder: git config --global --add safe.directory {repository(root) or root}"
         raise Refusal("E-PROJECT-021", "git does not trust this repository", field=str(root), found=words, hint=hint)
