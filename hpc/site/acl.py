@@ -86,3 +86,36 @@ def acl_writers(path: str | os.PathLike[str] | int) -> list[Writer]:
         except ValueError:
             out.append(Writer("an unreadable list", 0, default))
     return out
+
+
+def let_read(fd: int, uid: int) -> bool:
+    """Let one further user read and enter the folder behind `fd`, by its access list; False where there are no lists.
+
+    The mode stays as it is seen: the list's mask is what its group bits say. Raises OSError.
+    """
+    mode = os.fstat(fd).st_mode
+    owner, group, other = (mode >> 6) & 7, (mode >> 3) & 7, mode & 7
+    named = Entry(USER, group & (READ | EXECUTE), uid)
+    entries = [Entry(USER_OBJ, owner), named, Entry(GROUP_OBJ, group), Entry(MASK, group), Entry(OTHER, other)]
+    try:
+        os.setxattr(fd, ACCESS, format_acl(entries))
+    except OSError as exc:
+        if exc.errno != errno.EOPNOTSUPP:
+            raise
+        return False
+    return True
+
+
+def can_read(path: str | os.PathLike[str], uid: int) -> bool:
+    """True if the access list of `path` names this user with read and enter. Raises OSError."""
+    try:
+        entries = parse_acl(os.getxattr(path, ACCESS, follow_symlinks=False))
+    except OSError as exc:
+        if exc.errno not in _NONE:
+            raise
+        return False
+    except ValueError:
+        return False
+    mask = next((e.perm for e in entries if e.tag == MASK), 7)
+    wanted = READ | EXECUTE
+    return any(e.tag == USER and e.id == uid and e.perm & mask & wanted == wanted for e in entries)

@@ -15,13 +15,13 @@ from tuneplane.contract.layout import StorageRoot
 from tuneplane.record.canonical import CanonicalError, parse_json
 
 from hpc.errors.core import Refusal, Refusals
-from hpc.site.acl import acl_writers
+from hpc.site.acl import acl_writers, can_read
 from hpc.site.findings import Finding, Status, from_refusal
 from hpc.site.members import owner_uid, read_member
 from hpc.site.plan import FOREIGN_BUT_HARMLESS, ROWS, SHELVES, TOP, Row
 from hpc.site.sitefile import Site, load_site, parse_site
 from hpc.site.trust import check_above, judge_part, require_admin_owned, require_owner_folder, settle
-from hpc.site.users import check_name, find_group, find_user
+from hpc.site.users import User, check_name, find_group, find_user, in_group
 from hpc.store.faults import refusal
 from hpc.store.folders import read_record
 
@@ -219,7 +219,7 @@ def check_owners(root: StorageRoot, site: Site | None) -> list[Finding]:
                 yield str(parent / name), lambda at=parent, name=name: _judge_owner(root, at, name, site)  # type: ignore[misc]
 
     out = _gather("layout.owners", judges(), "{count} owner folders belong to their owners")
-    return out + check_retired(root, site)
+    return out + check_service(root, site) + check_retired(root, site)
 
 
 def _names(parent: Path) -> list[str]:
@@ -235,6 +235,34 @@ def _judge_owner(root: StorageRoot, parent: Path, name: str, site: Site | None) 
     if parent == root.state and site is not None and (member := read_member(root, name, site=site)) is not None:
         uid = member.uid
     require_owner_folder(parent / name, uid)
+
+
+def check_service(root: StorageRoot, site: Site | None) -> list[Finding]:
+    """The service user, who admits and audits, can read every owner's runs: by ACL, by group, or since all can."""
+    if site is None or not site.service_user:
+        return []
+    try:
+        service = find_user(site.service_user)
+    except Refusal:
+        return []  # check_names has said so
+    closed = [name for name in _names(root.runs) if not _readable(root.runs / name, service)]
+    if not closed:
+        return [Finding("layout.service", "ok", f"{service.name} can read every owner's runs")]
+    mend = f"setfacl -m u:{service.name}:rx runs/NAME, or put {service.name} into the folders' groups"
+    expect = "enforced admission refuses these users, and audits of their runs are incomplete"
+    text = f"{service.name} cannot read the runs of {len(closed)} owners"
+    return [Finding("layout.service", "warn", text, ", ".join(closed[:10]), expect, mend)]
+
+
+def _readable(path: Path, user: User) -> bool:
+    try:
+        found = os.lstat(path)
+        by_list = can_read(path, user.uid)
+    except OSError:
+        return False
+    # With a list, the group bits of the mode are its mask; they say nothing about the owning group alone.
+    by_group = found.st_mode & 0o050 == 0o050 and in_group(user, found.st_gid)
+    return user.uid in (0, found.st_uid) or by_list or by_group or found.st_mode & 0o005 == 0o005
 
 
 def check_retired(root: StorageRoot, site: Site | None) -> list[Finding]:

@@ -21,11 +21,13 @@ from tuneplane.record.files import replace_json
 from tuneplane.record.times import utc_now
 
 from hpc.errors.core import Refusal
+from hpc.site.acl import can_read, let_read
 from hpc.site.plan import OwnerFolder, owner_folders, user_record
 from hpc.site.sitefile import Site, load_site
 from hpc.site.trust import require_admin_owned, require_owner_folder
 from hpc.site.users import User, check_name, find_group, find_user, in_group, is_admin, real_user
 from hpc.store.faults import refusal
+from hpc.store.folders import folder as folder_fd
 from hpc.store.folders import make_folder, read_record
 
 SCHEMA: Final = "tuneplane-hpc/user/v1"
@@ -100,24 +102,28 @@ def ensure_owner(root: StorageRoot, user: User, *, site: Site | None = None) -> 
     Every folder is checked as `require_owner_folder` does. Raises Refusal E-SITE-020 (squatted), E-SITE-021, E-SITE-022
     (missing, and only an admin can make it), E-SITE-032, E-SITE-035.
     """
+    site = site or load_site(root)
     require_active(root, user, site=site)
-    return [path for folder in owner_folders(root, user.name) for path in _ensure(folder, user, root)]
+    return [path for folder in owner_folders(root, user.name) for path in _ensure(folder, user, root, site)]
 
 
-def _ensure(folder: OwnerFolder, user: User, root: StorageRoot) -> list[Path]:
+def _ensure(folder: OwnerFolder, user: User, root: StorageRoot, site: Site) -> list[Path]:
     try:
         require_owner_folder(folder.path, user.uid)
     except Refusal as fault:
         if fault.code != "E-SITE-022" or user.uid != os.geteuid():
             raise
-        return _make(folder, user, user.gid, root)
+        return _make(folder, user, user.gid, root, site)
     return []
 
 
-def _make(folder: OwnerFolder, user: User, gid: int, root: StorageRoot) -> list[Path]:
+def _make(folder: OwnerFolder, user: User, gid: int, root: StorageRoot, site: Site) -> list[Path]:
     try:
         # The group is set in any case: else the shared parent's setgid would hand its own down.
-        return [folder.path] if make_folder(folder.path, folder.mode, uid=user.uid, gid=gid, anchor=root.path) else []
+        new = make_folder(folder.path, folder.mode, uid=user.uid, gid=gid, anchor=root.path)
+        if folder.group and site.service_user:
+            let_service_read(folder.path, root, user, site)
+        return [folder.path] if new else []
     except Refusal as fault:
         path = str(folder.path)
         if fault.code in ("E-STORE-010", "E-STORE-012"):
@@ -127,6 +133,18 @@ def _make(folder: OwnerFolder, user: User, gid: int, root: StorageRoot) -> list[
         if fault.code == "E-STORE-021":
             raise Refusal("E-SITE-022", "is not there and cannot be made", field=path) from fault
         raise
+
+
+def let_service_read(path: Path, root: StorageRoot, user: User, site: Site) -> None:
+    """Admission and audit run as the service user, who must see the runs of people it shares no group with.
+
+    Where the file system has no access lists nothing is done, and `tp site check` says what to do instead.
+    """
+    service = find_user(site.service_user)
+    if service.uid in (0, user.uid) or can_read(path, service.uid):
+        return
+    with folder_fd(path, anchor=root.path) as fd:
+        let_read(fd, service.uid)
 
 
 def add_user(root: StorageRoot, name: str, *, group: str = "", now: str = "") -> list[Path]:
@@ -151,7 +169,7 @@ def add_user(root: StorageRoot, name: str, *, group: str = "", now: str = "") ->
         require_active(root, user, site=site)
     made: list[Path] = []
     for folder in owner_folders(root, name, project_group=bool(group)):
-        made += _make(folder, user, gid if folder.group else user.gid, root)
+        made += _make(folder, user, gid if folder.group else user.gid, root, site)
     if is_admin(caller, site) and (member is None or member.state == RETIRED or member.uid != user.uid):
         write_member(root, Member(name, user.uid, ACTIVE, now or utc_now()))
     return made

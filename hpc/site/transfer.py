@@ -17,7 +17,7 @@ from tuneplane.record.times import utc_now
 
 from hpc.errors.core import Refusal
 from hpc.site.acl import ACCESS, DEFAULT
-from hpc.site.members import RETIRED, Member, read_member, write_member
+from hpc.site.members import RETIRED, Member, let_service_read, read_member, write_member
 from hpc.site.plan import owner_folders
 from hpc.site.sitefile import load_site
 from hpc.site.users import User, find_user, real_user
@@ -60,6 +60,8 @@ def transfer_user(root: StorageRoot, name: str, to: str, *, now: str = "") -> Tr
     for folder in owner_folders(root, name):
         if folder.path != root.user_state(name):
             _give_tree(folder.path, member.uid, heir, done)
+            if folder.group and site.service_user and folder.path.is_dir():
+                let_service_read(folder.path, root, heir, site)
     return done
 
 

@@ -247,3 +247,29 @@ def test_the_real_user_is_the_kernels(people: tuple[User, User], monkeypatch: py
     monkeypatch.setenv("USER", other.name)
     monkeypatch.setenv("LOGNAME", other.name)
     assert as_user(one, real_user) == one
+
+
+def test_the_service_user_may_read_runs_and_nothing_more(
+    scratch: Path, people: tuple[User, User], users_group: str
+) -> None:
+    one, service = people
+    root = init_root(
+        scratch / "root", name="lab", admin_group="root", users_group=users_group, service_user=service.name
+    ).root
+    as_user(one, add_user, root, one.name)
+    run = root.owner_runs(one.name) / "exp" / "run-0001"
+    as_user(one, _write, run / "report.json", "{}")
+    as_user(one, _write, root.user_state(one.name) / "intent.json", "{}")
+    assert stat.S_IMODE(root.owner_runs(one.name).stat().st_mode) == 0o750
+    assert as_user(service, _read, run / "report.json") == "{}"
+    for call, path in ((_read, root.user_state(one.name) / "intent.json"), (os.mkdir, root.owner_runs(one.name) / "x")):
+        with pytest.raises(AsUserError) as caught:
+            as_user(service, call, path)
+        assert caught.value.kind == "PermissionError"
+    assert as_user(one, ensure_owner, root, one) == []
+    findings = {f.name: f for f in check_root(root)}
+    assert [n for n, f in findings.items() if f.status == "fail"] == []
+    assert findings["layout.service"].status == "ok"
+    os.removexattr(root.owner_runs(one.name), ACCESS)
+    warned = {f.name: f for f in check_root(root)}["layout.service"]
+    assert (warned.status, warned.found) == ("warn", one.name)
