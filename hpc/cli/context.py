@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pwd
 import sys
@@ -10,10 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-
-from hpc.errors import Refusal
 from tuneplane.contract.layout import StorageRoot
 from tuneplane.record.canonical import pretty_bytes
+
+from hpc.errors import Refusal
 
 ROOT_VARIABLE = "TUNEPLANE_STORAGE_ROOT"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,12 +34,10 @@ def user_config() -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError) as exc:
         raise Refusal("E-CLI-004", f"{path}: {exc}") from exc
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        return tomllib.loads(text)
+        value: dict[str, Any] = tomllib.loads(text)
+        return value
     except tomllib.TOMLDecodeError as exc:
         raise Refusal("E-CLI-004", f"{path}: {exc}") from exc
 
@@ -88,4 +87,4 @@ def table(rows: list[list[str]], headers: list[str]) -> str:
     """A plain left-aligned table; columns two spaces apart; safe for pipes."""
     lines = [headers, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip() for line in lines)
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)

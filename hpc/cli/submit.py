@@ -17,7 +17,7 @@ from hpc.errors import Refusal
 if TYPE_CHECKING:
     from hpc.submit.flags import Flags
     from hpc.submit.pipeline import Clock
-    from hpc.submit.prepare import Around
+    from hpc.submit.prepare import InProject
 
 # flag, spec.slurm field, type, help
 SLURM_FLAGS: tuple[tuple[str, str, Any, str], ...] = (
@@ -123,16 +123,16 @@ def clock() -> Clock:
     return Clock(utc_now)
 
 
-def surroundings() -> Around:
+def surroundings() -> InProject:
     """Root, site, user and project of this command. Raises Refusal."""
     from hpc.project.project import find_project
     from hpc.site.sitefile import load_site
     from hpc.site.users import real_user
-    from hpc.submit.prepare import Around
+    from hpc.submit.prepare import InProject
 
     root = context.storage_root()
     user = real_user()
-    return Around(root, load_site(root), user.name, user.uid, find_project(Path.cwd()), Path.cwd())
+    return InProject(root, load_site(root), user.name, user.uid, find_project(Path.cwd()), Path.cwd())
 
 
 def _intent(path: str) -> Flags:
@@ -195,7 +195,7 @@ def submit(exp: str | None, as_json: bool, **values: Any) -> Any:
     return None
 
 
-def _experiment(around: Around, exp: str | None) -> Any:
+def _experiment(around: InProject, exp: str | None) -> Any:
     if exp is None:
         try:
             parts = around.cwd.relative_to(around.project.root / "experiments").parts
@@ -207,7 +207,7 @@ def _experiment(around: Around, exp: str | None) -> Any:
     return around.project.experiment(exp)
 
 
-def _before(around: Around, experiment: Any, values: dict[str, Any]) -> None:
+def _before(around: InProject, experiment: Any, values: dict[str, Any]) -> None:
     """Settle what an earlier, interrupted command left open; upgrade the lock if asked."""
     from tuneplane.record.times import utc_now
 
@@ -215,10 +215,18 @@ def _before(around: Around, experiment: Any, values: dict[str, Any]) -> None:
 
     pipeline.settle(around.root, around.site, around.user, utc_now)
     if values["upgrade_recipe"]:
-        from hpc.catalog.shelf import Catalogue
-        from hpc.cli.recipe import upgrade_experiment
+        import tuneplane
 
-        upgrade_experiment(experiment, Catalogue.load(around.root), values["framework_version"])
+        from hpc.catalog.shelf import Catalogue
+        from hpc.catalog.standing import apply_upgrades, plan_upgrade
+        from hpc.project.config import load_config
+
+        catalogue, version = Catalogue.load(around.root), values["framework_version"]
+        config = load_config(experiment.path)
+        planned = plan_upgrade(
+            experiment.path, config, catalogue, core_version=tuneplane.__version__, framework_version=version
+        )
+        apply_upgrades([planned])
 
 
 def _summary(prepared: Any, script: Any) -> dict[str, Any]:
@@ -233,7 +241,7 @@ def _summary(prepared: Any, script: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(around: Around, prepared: Any, script: Any, *, preview: bool, as_json: bool) -> None:
+def _show(around: InProject, prepared: Any, script: Any, *, preview: bool, as_json: bool) -> None:
     summary = _summary(prepared, script)
     if not preview:
         if as_json:
@@ -259,7 +267,7 @@ def _show(around: Around, prepared: Any, script: Any, *, preview: bool, as_json:
     click.echo(f"  submit exactly this:  tp submit {summary['exp']} --commit {path} (and the same flags)")
 
 
-def _check_commit(around: Around, experiment: Any, flags: Flags, path: str) -> None:
+def _check_commit(around: InProject, experiment: Any, flags: Flags, path: str) -> None:
     from tuneplane.record.digest import digest_json
     from tuneplane.record.files import read_json
 

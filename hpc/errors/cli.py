@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hpc.errors.core import ErrorKind, table
 from tuneplane.contract import exits
+
+from hpc.errors.core import ErrorKind, table
 
 KINDS: dict[str, ErrorKind] = table(
     ErrorKind(

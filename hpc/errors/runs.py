@@ -88,4 +88,16 @@ KINDS: dict[str, ErrorKind] = table(
         "Keep the run folder as it is and look at the findings.",
         exits.TAMPERED,
     ),
+    ErrorKind(
+        "E-RUNS-040",
+        "no such metric",
+        "No line of the run's metrics.jsonl has a number under that name, or there is no line yet.",
+        "Choose one of the listed metrics, or wait for the first step.",
+    ),
+    ErrorKind(
+        "E-RUNS-041",
+        "no picture can be drawn here",
+        "PNG output needs matplotlib, which the login node's installation may lack.",
+        "Leave out --png for the chart in the terminal, or install tuneplane-hpc[plot].",
+    ),
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
@@ -74,5 +73,5 @@ def resubmit(
     if (run.root / "stop_requested").exists():
         os.rename(run.root / "stop_requested", run.root / f"stop_requested.{newest_number(run, 'attempts') or 0}")
     first = max(newest_number(run, "attempts") or 0, newest_number(run, "submissions") or 0) + 1
-    around: Any = Around(root, site, user, uid, project=None, cwd=Path("/"))
+    around = Around(root, site, user, uid)
     return dispatch(around, prepared, first=first, clock=clock, sleep=sleep, slurm=slurm)

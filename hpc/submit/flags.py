@@ -67,7 +67,7 @@ class Flags:
         if not isinstance(value, dict) or set(value) - set(known):
             extra = sorted(set(value) - set(known)) if isinstance(value, dict) else value
             raise Refusal("E-SUBMIT-030", "not an intent", field=where, found=str(extra), allowed=", ".join(known))
-        converted = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+        converted: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
         for name, item in converted.items():
             if not isinstance(item, type(getattr(cls(), name))):
                 raise Refusal("E-SUBMIT-030", f"{name} has the wrong type", field=where, found=repr(item))

@@ -22,7 +22,7 @@ from hpc.slurm.commands import Slurm
 from hpc.submit import admission, enforce, package
 from hpc.submit.batchscript import Script, make_script
 from hpc.submit.intents import Intent, IntentBook, Submitter, settle_open
-from hpc.submit.prepare import Around, Prepared, prepare
+from hpc.submit.prepare import Around, InProject, Prepared, prepare
 from hpc.submit.usage import newest_number, open_submission, owner_runs, usage_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def new_run(root: StorageRoot, owner: str, exp: str, clock: Clock) -> RunPaths:
     return root.run(owner, exp, f"run-{clock.token(4)}")
 
 
-def preview(around: Around, experiment: Experiment, flags: Flags, clock: Clock) -> tuple[Prepared, Script]:
+def preview(around: InProject, experiment: Experiment, flags: Flags, clock: Clock) -> tuple[Prepared, Script]:
     """What would be submitted, and its script. Writes nothing below the storage root but the user's digest cache."""
     run = new_run(around.root, around.user, experiment.name.rsplit("/", 1)[-1], clock)
     prepared = prepare(around, experiment, flags, run)
@@ -81,7 +81,7 @@ def preview(around: Around, experiment: Experiment, flags: Flags, clock: Clock) 
     )
 
 
-def _refuse_repeat(around: Around, prepared: Prepared, clock: Clock) -> None:
+def _refuse_repeat(around: InProject, prepared: Prepared, clock: Clock) -> None:
     """The same spec of the same experiment a moment ago is a slip of the finger, not a wish."""
     mine, now = digest_json(prepared.records["jobspec.json"]), parse_utc(clock.now())
     for run in owner_runs(around.root, around.user):
@@ -223,7 +223,7 @@ def settle(root: StorageRoot, site: Site, user: str, now: Callable[[], str]) -> 
 
 
 def submit(
-    around: Around,
+    around: InProject,
     experiment: Experiment,
     flags: Flags,
     *,

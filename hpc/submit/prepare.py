@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit import launchplan
-from hpc.submit.flags import Flags, Locked, document
+from hpc.submit.flags import JOB_SECTIONS, Flags, Locked, document
 from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import KernelRef, find_kernels
 
@@ -35,6 +34,12 @@ class Around:
     site: Site
     user: str
     uid: int
+
+
+@dataclass(frozen=True)
+class InProject(Around):
+    """The same, from within a user's project."""
+
     project: Project
     cwd: Path
 
@@ -58,7 +63,12 @@ class Prepared:
 
 
 def _locked(
-    around: Around, experiment: Experiment, lock: Mapping[str, Any], recipe: Recipe, config_sha: str, allow_dirty: bool
+    around: InProject,
+    experiment: Experiment,
+    lock: Mapping[str, Any],
+    recipe: Recipe,
+    config_sha: str,
+    allow_dirty: bool,
 ) -> tuple[Locked, list[str]]:
     from hpc.project import git
     from hpc.project.plugins import read_plugins_lock
@@ -92,7 +102,7 @@ def _locked(
     return locked, warnings
 
 
-def _lock_and_recipe(around: Around, experiment: Experiment, flags: Flags) -> tuple[dict[str, Any], Recipe]:
+def _lock_and_recipe(around: InProject, experiment: Experiment, flags: Flags) -> tuple[dict[str, Any], Recipe]:
     from hpc.catalog.locks import lock_state, read_lock
     from hpc.catalog.shelf import Catalogue
 
@@ -127,10 +137,11 @@ def _lock_and_recipe(around: Around, experiment: Experiment, flags: Flags) -> tu
     return lock, catalogue.get(name)
 
 
-def _placement(around: Around, flags: Flags) -> Placement:
+def _placement(around: InProject, experiment: Experiment, flags: Flags) -> Placement:
     from hpc.spec.profiles import place
 
-    entries = list(flags.profile) or ([around.site.default_profile] if around.site.default_profile else [])
+    fallback = experiment.legacy_profile or around.site.default_profile
+    entries = list(flags.profile) or ([fallback] if fallback else [])
     return place(entries, around.site.profile_shapes())
 
 
@@ -148,7 +159,7 @@ def fleet_of(site: Site, placement: Placement) -> str:
     return named.pop()
 
 
-def _runtime(around: Around, spec: JobSpec, recipe: Recipe, fleet_kind: str) -> Runtime | None:
+def _runtime(around: InProject, spec: JobSpec, recipe: Recipe, fleet_kind: str) -> Runtime | None:
     from hpc.catalog.runtimes import Runtimes
 
     runtimes = Runtimes.load(around.root)
@@ -202,10 +213,11 @@ def _check_entry(recipe: Recipe, version: str, exp: str, files: list[Travelling]
         )
 
 
-def prepare(around: Around, experiment: Experiment, flags: Flags, run: RunPaths) -> Prepared:
+def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPaths) -> Prepared:
     """Everything of a submission. Reads only (but for the user's digest cache); raises Refusal(s), all that can be told at once."""
     from hpc.catalog.locks import admission_refusals
-    from hpc.project.config import load_config
+    from hpc.project.check import unread_keys
+    from hpc.project.config import config_sha, load_config
     from hpc.project.files import travelling
     from hpc.spec.jobspec import parse
     from hpc.spec.settings import parse_settings
@@ -213,9 +225,8 @@ def prepare(around: Around, experiment: Experiment, flags: Flags, run: RunPaths)
     lock, recipe = _lock_and_recipe(around, experiment, flags)
     config = load_config(experiment.path)
     version = lock["framework"]["version"]
-    config_sha = hashlib.sha256((experiment.path / "config.yaml").read_bytes()).hexdigest()[:12]
-    locked, warnings = _locked(around, experiment, lock, recipe, config_sha, flags.allow_dirty)
-    placement = _placement(around, flags)
+    locked, warnings = _locked(around, experiment, lock, recipe, config_sha(experiment.path), flags.allow_dirty)
+    placement = _placement(around, experiment, flags)
     hyperparams = {**recipe.configured(config, version), **parse_settings(list(flags.settings))}
     spec = parse(document(flags, config, locked, placement, hyperparams))
     fleet = fleet_of(around.site, placement)
@@ -224,7 +235,8 @@ def prepare(around: Around, experiment: Experiment, flags: Flags, run: RunPaths)
     work = around.root.admitted / run.run_id / "work" if around.site.admission.mode == "enforced" else run.work
     files = [*travelling(around.project, experiment), *_template_files(recipe)]
     _check_entry(recipe, version, experiment.rel, files)
-    faults = admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
+    faults = [] if flags.no_validate else unread_keys(config, recipe, version, JOB_SECTIONS)
+    faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
     faults += launchplan.limit_refusals(options, around.site, sum(p.nodes for p in spec.spec.resources.pools))
     if faults:
         raise Refusals(faults)

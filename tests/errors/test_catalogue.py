@@ -16,7 +16,7 @@ CODE = re.compile(r"E-[A-Z]+-\d{3}")
 def used() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in [*(REPO / "hpc").rglob("*.py"), *(REPO / "sbatch_templates").iterdir()]:
-        if "errors" in path.parts or path.name == "faults.py" and path.parent.name == "contract":
+        if "errors" in path.parts or (path.name == "faults.py" and path.parent.name == "contract"):
             continue
         for code in CODE.findall(path.read_text("utf-8")):
             found.setdefault(code, set()).add(str(path.relative_to(REPO)))
@@ -40,7 +40,7 @@ def test_codes_have_the_documented_form_and_their_area() -> None:
 
 def test_every_kind_says_why_and_how_to_mend_it() -> None:
     for kind in CATALOGUE.values():
-        assert kind.title and kind.cause and kind.mend, kind.code
+        assert all((kind.title, kind.cause, kind.mend)), kind.code
         assert kind.exit in (1, 2, 64, 70, 75, 130), kind.code
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from hpc.submit.package import write_package
 from tuneplane.contract import schemas
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.digest import digest_json
 from tuneplane.record.files import read_json, write_json_new
+
+from hpc.submit.package import write_package
 
 POLICIES = {
     "requeue_on": ["preempted", "node_fail", "timeout"], "max_attempts": 3, "lead_s": 5, "rendezvous_s": 5, "peer_grace_s": 1, "node_grace_s": 0,

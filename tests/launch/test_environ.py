@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tuneplane.launch.environ import OFFLINE, Binding, job_environment
 
 CASES = json.loads((Path(__file__).parents[1] / "data/vectors/env_cases.json").read_text())["cases"]

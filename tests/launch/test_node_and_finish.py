@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from hpc.submit.kernelzip import archive
 from tuneplane.launch.finish import finish
 from tuneplane.launch.node import slot_of, visible_gpus
 from tuneplane.launch.place import read_place
@@ -21,6 +19,8 @@ from tuneplane.launch.verify import LaunchRefused
 from tuneplane.record.digest import digest_bytes
 from tuneplane.record.events import read_all
 from tuneplane.record.files import read_json
+
+from hpc.submit.kernelzip import archive
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import socket
 from pathlib import Path
 
 import pytest
-
 from tuneplane.launch import rendezvous
 from tuneplane.record.files import replace_json
 

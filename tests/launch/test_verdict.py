@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tuneplane.launch.verdict import Ending, Seen, decide, runs_again
 
 POLICIES = {"requeue_on": ["preempted", "node_fail", "timeout"], "max_attempts": 3}

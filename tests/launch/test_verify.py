@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from tuneplane.contract import schemas
 from tuneplane.launch.verify import LaunchRefused, Verified, verify_inputs, verify_package
 from tuneplane.record.canonical import canonical_bytes

@@ -154,7 +154,7 @@ def intent(tmp_path: Path) -> Intent:
     return Intent("run-1", 0, "e", "e.run-1.0", "abcd", "tp:run-1:abcd", script, "2026-01-01T00:00:00.000000Z")
 
 
-def run(fake, tmp_path: Path) -> str:  # noqa: ANN001
+def run(fake, tmp_path: Path) -> str:
     import getpass
 
     slurm = Slurm(bin_dir=str(fake.bin), conf=fake.conf, deadline_s=5)
@@ -163,21 +163,21 @@ def run(fake, tmp_path: Path) -> str:  # noqa: ANN001
     return submitter.submit(one, lambda: slurm.run("sbatch", ["--parsable", str(one.script)]))
 
 
-def test_p05_adopts_after_a_timeout_that_was_accepted(fake_slurm, tmp_path: Path) -> None:  # noqa: ANN001
+def test_p05_adopts_after_a_timeout_that_was_accepted(fake_slurm, tmp_path: Path) -> None:
     fake_slurm.faults("sbatch accept-then timeout")
     job_id = run(fake_slurm, tmp_path)
     assert len(fake_slurm.calls("sbatch")) == 1
     assert [str(j["id"]) for j in fake_slurm.jobs()] == [job_id]
 
 
-def test_p06_a_timeout_that_was_not_accepted_is_tried_again(fake_slurm, tmp_path: Path) -> None:  # noqa: ANN001
+def test_p06_a_timeout_that_was_not_accepted_is_tried_again(fake_slurm, tmp_path: Path) -> None:
     fake_slurm.faults("sbatch#1-2 fail timeout")
     job_id = run(fake_slurm, tmp_path)
     assert len(fake_slurm.calls("sbatch")) == 3
     assert [str(j["id"]) for j in fake_slurm.jobs()] == [job_id]
 
 
-def test_p06_a_refusal_is_never_tried_again(fake_slurm, tmp_path: Path) -> None:  # noqa: ANN001
+def test_p06_a_refusal_is_never_tried_again(fake_slurm, tmp_path: Path) -> None:
     fake_slurm.faults("sbatch fail account")
     with pytest.raises(Refusal):
         run(fake_slurm, tmp_path)
@@ -185,19 +185,19 @@ def test_p06_a_refusal_is_never_tried_again(fake_slurm, tmp_path: Path) -> None:
     assert fake_slurm.jobs() == []
 
 
-def test_a_banner_in_sbatchs_output_is_not_an_id(fake_slurm, tmp_path: Path) -> None:  # noqa: ANN001
+def test_a_banner_in_sbatchs_output_is_not_an_id(fake_slurm, tmp_path: Path) -> None:
     fake_slurm.faults("sbatch banner Welcome to node 42, 17 users")
     assert run(fake_slurm, tmp_path) == str(fake_slurm.jobs()[0]["id"])
 
 
-def test_an_answer_without_an_id_is_adopted(fake_slurm, tmp_path: Path) -> None:  # noqa: ANN001
+def test_an_answer_without_an_id_is_adopted(fake_slurm, tmp_path: Path) -> None:
     fake_slurm.faults("sbatch accept-then-hang 60")
     job_id = run_with_deadline(fake_slurm, tmp_path)
     assert job_id == str(fake_slurm.jobs()[0]["id"])
     assert len(fake_slurm.calls("sbatch")) == 1
 
 
-def run_with_deadline(fake, tmp_path: Path) -> str:  # noqa: ANN001
+def run_with_deadline(fake, tmp_path: Path) -> str:
     import getpass
 
     slurm = Slurm(bin_dir=str(fake.bin), conf=fake.conf, deadline_s=1)
@@ -206,7 +206,7 @@ def run_with_deadline(fake, tmp_path: Path) -> str:  # noqa: ANN001
     return submitter.submit(one, lambda: slurm.run("sbatch", ["--parsable", str(one.script)], deadline_s=1))
 
 
-def test_not_knowing_is_not_a_no(fake_slurm, tmp_path: Path) -> None:  # noqa: ANN001
+def test_not_knowing_is_not_a_no(fake_slurm, tmp_path: Path) -> None:
     fake_slurm.faults("sbatch accept-then timeout\nsqueue fail timeout")
     with pytest.raises(Refusal) as caught:
         run(fake_slurm, tmp_path)
@@ -215,7 +215,7 @@ def test_not_knowing_is_not_a_no(fake_slurm, tmp_path: Path) -> None:  # noqa: A
     assert [i.run_id for i in IntentBook(tmp_path / "intents").unsettled()] == ["run-1"]
 
 
-def test_p16_a_foreign_job_with_our_name_is_not_adopted(fake_slurm, tmp_path: Path) -> None:  # noqa: ANN001
+def test_p16_a_foreign_job_with_our_name_is_not_adopted(fake_slurm, tmp_path: Path) -> None:
     import getpass
 
     fake_slurm.add(name="e.run-1.0", comment="tp:run-1:other", user=getpass.getuser())

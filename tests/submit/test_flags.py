@@ -123,12 +123,12 @@ def test_every_flag_is_in_the_table_above() -> None:
         "--yes",
         "--json",
         "--help",
-    }  # noqa: E501
+    }
     options = [p for p in submit.params if isinstance(p, click.Option)]
     for option in options:
         names = {n for n in [*option.opts, *option.secondary_opts] if n.startswith("--")}
         assert names & (tried | steering) or option.opts[0] in tried, names
-    assert {n for n in FLAG_NAMES} <= {p.name for p in submit.params}
+    assert set(FLAG_NAMES) <= {p.name for p in submit.params}
     assert {f"slurm_{name}" for _, name, _, _ in SLURM_FLAGS} | {f"slurm_{n}" for n, _ in SLURM_SWITCHES} <= {
         p.name for p in submit.params
     }

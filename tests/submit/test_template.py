@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tuneplane.contract.layout import StorageRoot
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit.template import NAMES, find, render, settings_text
-from tuneplane.contract.layout import StorageRoot
 
 DIRECTIVES = "#SBATCH --job-name=e.run-1.0\n#SBATCH --nodes=2"
 SETTINGS = {"TP_RUN_DIR": "/st/runs/a/e/run-1", "TP_MOUNTS": "type=bind,src=/a,dst=/a,ro\ntype=bind,src=/b,dst=/b"}

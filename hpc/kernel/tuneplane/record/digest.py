@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tuneplane.record.canonical import canonical_bytes
@@ -168,7 +169,7 @@ def _scan(folder_fd: int, prefix: str) -> Iterator[FileEntry]:
 def tree_digest_v2(entries: Iterable[FileEntry]) -> str:
     """Digest of a framed manifest. Raises TreeError when a path stands twice."""
     listed = sorted(entries, key=lambda e: e.path)
-    for one, other in zip(listed, listed[1:], strict=False):
+    for one, other in pairwise(listed):
         if one.path == other.path:
             raise TreeError(f"{one.path}: stands twice")
     return digest_bytes(V2_DOMAIN + canonical_bytes([e.as_json() for e in listed]))
