@@ -86,9 +86,10 @@ def lead_of(options: Mapping[str, Any], site: Site) -> int:
     return int(site.slurm.signal_lead_s)
 
 
-def limit_refusals(options: Mapping[str, Any], site: Site, nodes: int) -> list[Refusal]:
+def limit_refusals(options: Mapping[str, Any], site: Site, spec: JobSpec, recipe: Recipe) -> list[Refusal]:
     """The site's own limits, before Slurm would let the job wait for ever."""
     limits, out = site.slurm.limits, []
+    nodes = sum(p.nodes for p in spec.spec.resources.pools)
     wanted = parse_time(str(options["time"])) if options.get("time") else None
     allowed = parse_time(limits.time) if limits.time else None
     if wanted is not None and allowed is not None and wanted > allowed:
@@ -109,6 +110,12 @@ def limit_refusals(options: Mapping[str, Any], site: Site, nodes: int) -> list[R
                 field="spec.resources.pools",
                 found=nodes,
                 allowed=str(limits.nodes),
+            )
+        )
+    if options.get("array") and not is_per_node(recipe):
+        out.append(
+            Refusal(
+                "E-SUBMIT-065", "this recipe trains one model a job", field="spec.slurm.array", found=options["array"]
             )
         )
     for key, choices in (("partition", limits.partitions), ("account", limits.accounts)):

@@ -17,7 +17,7 @@ from tuneplane.record.events import EventWriter
 from tuneplane.record.files import read_json, write_json_new, write_new
 from tuneplane.record.times import parse_utc
 
-from hpc.errors import Refusal
+from hpc.errors import Refusal, Refusals
 from hpc.slurm.commands import Slurm
 from hpc.submit import admission, enforce, package
 from hpc.submit.batchscript import Script, make_script
@@ -252,11 +252,22 @@ def submit(
         fleet = around.site.fleets[prepared.fleet]
         slurm = slurm_of(fleet, around.site) if fleet.kind == "slurm" else None
         try:
+            if slurm is not None:
+                _check_with_slurm(slurm, around.user, prepared)
             admit(around, run, clock, queued_ids(slurm, around.user) if slurm else None)
             return dispatch(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
         except BaseException:
             _forget(packed.run, state)
             raise
+
+
+def _check_with_slurm(slurm: Slurm, user: str, prepared: Prepared) -> None:
+    """What Slurm would take and never start. Raises Refusals E-SUBMIT-063, -064."""
+    from hpc.submit.preflight import check_array, check_dependency
+
+    faults = [*check_dependency(slurm, user, prepared.options), *check_array(slurm, prepared.options)]
+    if faults:
+        raise Refusals(faults)
 
 
 def _forget(run: RunPaths, state: Path) -> None:

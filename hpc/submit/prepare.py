@@ -237,7 +237,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     _check_entry(recipe, version, experiment.rel, files)
     faults = [] if flags.no_validate else unread_keys(config, recipe, version, JOB_SECTIONS)
     faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
-    faults += launchplan.limit_refusals(options, around.site, sum(p.nodes for p in spec.spec.resources.pools))
+    faults += launchplan.limit_refusals(options, around.site, spec, recipe)
     if faults:
         raise Refusals(faults)
     runtime = _runtime(around, spec, recipe, around.site.fleets[fleet].kind)

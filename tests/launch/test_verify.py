@@ -19,7 +19,7 @@ from tuneplane.record.files import read_json, replace_json
 
 def check(made: Any, uid: int | None = None) -> Verified:
     return verify_package(
-        made.root, made.run, made.run.work, made.run.admission, uid=os.getuid() if uid is None else uid
+        made.root, made.run.run_id, made.run.work, made.run.admission, uid=os.getuid() if uid is None else uid
     )
 
 

@@ -118,7 +118,7 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> byt
     return pretty_bytes(
         {
             "schema": schemas.REPORT,
-            "run_id": place.run.run_id,
+            "run_id": place.run_id,
             "owner": admission.get("owner", ""),
             "exp": spec["metadata"]["name"],
             "status": end["class"],
@@ -150,7 +150,7 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> byt
 
 
 def _join_events(place: Place, end: Mapping[str, Any], report_sha256: str | None) -> None:
-    writer = EventWriter(place.run.events, f"batch-{place.attempt.number}", run_id=place.run.run_id, now=utc_now)
+    writer = EventWriter(place.run.events, f"batch-{place.attempt.number}", run_id=place.run_id, now=utc_now)
     heads = {
         c.writer: {"hash": c.head, "count": len(c.events)}
         for c in read_all(place.run.events)
@@ -188,7 +188,7 @@ def finish(place: Place, env: Mapping[str, str]) -> str:
     again, reason = runs_again(
         ending, policies, attempt=place.attempt.number, first_attempt=first, step=step, previous=previous
     )
-    end = _end_record(place, place.run.run_id, ending, again, reason, step)
+    end = _end_record(place, place.run_id, ending, again, reason, step)
     report_sha256 = None
     if end["class"] == "done":
         data = _report(place, end, env)
@@ -202,7 +202,7 @@ def finish(place: Place, env: Mapping[str, str]) -> str:
             place.attempt.requeue,
             {
                 "schema": schemas.REQUEUE,
-                "run_id": place.run.run_id,
+                "run_id": place.run_id,
                 "attempt": place.attempt.number,
                 "job_id": place.job_id,
                 "restart_count": place.restart_count,

@@ -40,6 +40,7 @@ KEPT = (
     "TZ",
     "OMP_NUM_THREADS",
     "OPENBLAS_CORETYPE",
+    "TUNEPLANE_ARRAY_INDEX",
 )
 
 
@@ -194,7 +195,7 @@ class NodeLauncher:
             place.attempt.nodes / f"{place.node}.start.json",
             {"node": place.node, "host": place.host, "started_at": utc_now()},
         )
-        verified = verify_package(place.root, place.run, place.work, place.admission, uid=os.getuid())
+        verified = verify_package(place.root, place.run_id, place.work, place.admission, uid=os.getuid())
         slot = check_reality(verified.launch, place, self.env)
         if place.training_zip:
             verify_training_zip(place.training_zip, place.training_sha256)

@@ -17,6 +17,8 @@ class Place:
 
     root: StorageRoot
     run: RunPaths
+    """The run's folder, or `array/<index>/` in it for one element of an array."""
+    run_id: str
     work: Path
     admission: Path
     attempt: AttemptPaths
@@ -58,6 +60,7 @@ def read_place(env: Mapping[str, str] = os.environ) -> Place:
     return Place(
         root=StorageRoot(Path(_need(env, "TP_ROOT"))),
         run=run,
+        run_id=env.get("TP_RUN_ID") or run.run_id,
         work=Path(env.get("TP_WORK") or run.work),
         admission=Path(env.get("TP_ADMISSION") or run.admission),
         attempt=run.attempt(attempt),

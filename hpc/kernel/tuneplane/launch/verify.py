@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneplane.contract import schemas
-from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.contract.layout import StorageRoot
 from tuneplane.record.canonical import canonical_bytes
 from tuneplane.record.digest import FileEntry, TreeError, digest_file, digest_json, scan_tree, tree_digest_v2
 from tuneplane.record.ed25519 import verify as verify_signature
@@ -137,16 +137,16 @@ def _check_signature(admission: dict[str, Any], policy: dict[str, Any]) -> None:
         raise LaunchRefused("E-JOB-008", "the signature of admission.json is not the site's")
 
 
-def verify_package(root: StorageRoot, run: RunPaths, work: Path, admission_file: Path, *, uid: int) -> Verified:
+def verify_package(root: StorageRoot, run_id: str, work: Path, admission_file: Path, *, uid: int) -> Verified:
     """Everything above, in order. Reads only; raises LaunchRefused."""
     package_digest, files = _check_files(work)
     spec = _load(work / ".tuneplane/jobspec.json", "E-JOB-001", "jobspec.json")
     launch = _load(work / ".tuneplane/launch.json", "E-JOB-001", "launch.json")
     recipe = _load(work / ".tuneplane/recipe.json", "E-JOB-001", "recipe.json")
     admission = _load(admission_file, "E-JOB-003", "admission.json")
-    _check_admission(admission, spec, package_digest, run.run_id, uid)
+    _check_admission(admission, spec, package_digest, run_id, uid)
     _check_signature(admission, site_policy(root))
-    return Verified(run.run_id, spec, launch, recipe, admission, package_digest, files)
+    return Verified(run_id, spec, launch, recipe, admission, package_digest, files)
 
 
 def verify_inputs(launch: dict[str, Any]) -> list[dict[str, Any]]:
