@@ -70,9 +70,10 @@ def init(
     slurm_conf: str,
     as_json: bool,
 ) -> int:
-    """Lay out the storage root ROOT, or mend one: folders, modes, site file, recipes, kernels.
+    """Lay out a storage root, or mend one.
 
-    Run again it changes no content. Ends with 1 if the file system lacks something that is needed.
+    Folders with their owners and modes, the site file, recipes, kernels. Run again it changes no content. Ends with 1
+    if the file system lacks something that is needed.
     """
     from hpc.site.layout import init_root
     from hpc.store.probe import probe
@@ -133,7 +134,10 @@ def _say_file_system(found: Any) -> None:
 )
 @json_option
 def check(candidate: Path | None, as_json: bool) -> int:
-    """Check the site file, folders, owners, modes, ACLs. Ends with 1 if anything must be mended."""
+    """Check site file, folders, owners, modes, ACLs.
+
+    Ends with 1 if anything must be mended.
+    """
     from hpc.site.findings import failed, summary
 
     if candidate is not None:
@@ -154,7 +158,7 @@ def check(candidate: Path | None, as_json: bool) -> int:
 @site.command()
 @json_option
 def show(as_json: bool) -> None:
-    """Show the site file as it is understood, defaults included."""
+    """Show the site file with all defaults."""
     from hpc.site.sitefile import load_site
 
     root = storage_root()
@@ -171,7 +175,10 @@ def show(as_json: bool) -> None:
 @site.command()
 @json_option
 def sync(as_json: bool) -> None:
-    """Publish this version's recipes and kernels, and the policy that jobs read (after an upgrade or an edit)."""
+    """Publish recipes, kernels and policy.
+
+    Needed after an upgrade of tp and after an edit of site.yaml.
+    """
     from hpc.errors.core import Refusal
     from hpc.site.sitefile import load_site
     from hpc.site.users import is_admin, real_user
@@ -190,7 +197,10 @@ def sync(as_json: bool) -> None:
 @site.command()
 @json_option
 def key(as_json: bool) -> None:
-    """Make the signing key for enforced admission, as the service user, and print the public key for site.yaml."""
+    """Make the signing key (service user).
+
+    Prints the public key for admission.public_key in site.yaml. Made once.
+    """
     from hpc.errors.core import Refusal
     from hpc.site.sitefile import load_site
     from hpc.site.users import real_user
@@ -218,7 +228,10 @@ def key(as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Remove every claim. Only if you know that nobody is inside.")
 @json_option
 def unlock(lock: Path, force: bool, as_json: bool) -> int:
-    """Show who holds LOCK and remove the claims of owners that are proved gone."""
+    """Show who holds a lock, free a dead one.
+
+    Removes the claims of owners that are proved gone; ends with 1 if others are left.
+    """
     from hpc.store.locks import break_claims, claims
 
     standing = claims(lock)
@@ -246,7 +259,10 @@ def user() -> None:
 @click.option("--group", default="", help="The project's group for the user's runs (default: their primary group).")
 @json_option
 def add(name: str, group: str, as_json: bool) -> None:
-    """Make the folders of user NAME (as root, or for yourself), or take a retired user back."""
+    """Make a user's folders, or take one back.
+
+    As root for anybody; for yourself where the site lets users enrol.
+    """
     from hpc.site.layout import add_user
 
     made = add_user(storage_root(), name, group=group)
@@ -262,7 +278,10 @@ def add(name: str, group: str, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def retire(name: str, as_json: bool) -> None:
-    """Refuse new records of user NAME; what is there stays readable."""
+    """Refuse new records of a user.
+
+    What is there stays readable.
+    """
     from hpc.site.layout import retire_user
 
     member = retire_user(storage_root(), name)
@@ -277,7 +296,10 @@ def retire(name: str, as_json: bool) -> None:
 @click.argument("to")
 @json_option
 def transfer(name: str, to: str, as_json: bool) -> int:
-    """Give the folders of retired user NAME to user TO (as root)."""
+    """Give a retired user's folders to another.
+
+    Needs root. The folders keep their name.
+    """
     from hpc.site.layout import transfer_user
 
     done = transfer_user(storage_root(), name, to)

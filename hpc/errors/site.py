@@ -141,6 +141,12 @@ KINDS: dict[str, ErrorKind] = table(
         "Run it as that account: `sudo -u SERVICE tp site key`.",
     ),
     ErrorKind(
+        "E-SITE-038",
+        "the folders were given to somebody else",
+        "A retired user's folders have another owner now, or the one who was named cannot take them.",
+        "`tp site user ls` shows who has what. Let new work be done under the new owner's own name.",
+    ),
+    ErrorKind(
         "E-SITE-040",
         "the folder is not empty and not ours",
         "A storage root is laid out in a new or empty folder, or again in one that was laid out before.",

@@ -152,7 +152,7 @@ def add_user(root: StorageRoot, name: str, *, group: str = "", now: str = "") ->
 
     Root may add anybody; others only themselves, where the shared parents' group lets them. `group`: the project's
     group for runs/<name> (default: the user's primary group, mode 0750 without setgid). Running it again mends modes.
-    Raises Refusal E-SITE-020 (squatted), E-SITE-030, E-SITE-033 (needs root), E-SITE-034 (transferred), E-SITE-043.
+    Raises Refusal E-SITE-020 (squatted), E-SITE-030, E-SITE-033 (needs root), E-SITE-038 (transferred), E-SITE-043.
     """
     site, caller, user = load_site(root), real_user(), find_user(name)
     if caller.uid not in (0, user.uid):
@@ -164,7 +164,7 @@ def add_user(root: StorageRoot, name: str, *, group: str = "", now: str = "") ->
         raise Refusal("E-SITE-043", f"{name} is not in group {group}", field="--group", found=group)
     member = read_member(root, name, site=site)
     if member is not None and member.transferred_to:
-        raise Refusal("E-SITE-034", f"the folders of {name} belong to {member.transferred_to} now", found=name)
+        raise Refusal("E-SITE-038", f"the folders of {name} belong to {member.transferred_to} now", found=name)
     if caller.uid != 0:
         require_active(root, user, site=site)
     made: list[Path] = []

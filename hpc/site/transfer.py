@@ -51,9 +51,9 @@ def transfer_user(root: StorageRoot, name: str, to: str, *, now: str = "") -> Tr
         raise Refusal("E-SITE-034", f"{name} is not retired", found=name, allowed="a retired user")
     theirs = read_member(root, to, site=site)
     if to == name or (theirs is not None and (theirs.state == RETIRED or theirs.uid != heir.uid)):
-        raise Refusal("E-SITE-034", f"{to} cannot take the folders of {name}", found=to, allowed="an active user")
+        raise Refusal("E-SITE-038", f"{to} cannot take the folders of {name}", found=to, allowed="an active user")
     if member.transferred_to not in ("", to):
-        raise Refusal("E-SITE-034", f"{name}'s folders belong to {member.transferred_to}", found=member.transferred_to)
+        raise Refusal("E-SITE-038", f"{name}'s folders belong to {member.transferred_to}", found=member.transferred_to)
     # Written first: from here on the folders count as the heir's, and running again finishes what was interrupted.
     write_member(root, Member(name, member.uid, RETIRED, now or utc_now(), to))
     done = Transfer()

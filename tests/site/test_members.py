@@ -172,7 +172,7 @@ def test_transfer_gives_every_file_and_keeps_the_name(shared: StorageRoot, peopl
         as_user(one, _write, run / "report.json", "forged")
     assert caught.value.kind == "PermissionError"
     as_user(other, os.mkdir, shared.owner_runs(one.name) / "continued")
-    assert code(add_user, shared, one.name) == "E-SITE-034"
+    assert code(add_user, shared, one.name) == "E-SITE-038"
     assert transfer_user(shared, one.name, other.name).changed == 0  # running again has nothing left to do
 
 
@@ -209,9 +209,9 @@ def test_transfer_needs_root_and_an_active_heir(shared: StorageRoot, people: tup
     with pytest.raises(AsUserError) as caught:
         as_user(other, transfer_user, shared, one.name, other.name)
     assert caught.value.code == "E-SITE-033"
-    assert code(transfer_user, shared, one.name, one.name) == "E-SITE-034"
+    assert code(transfer_user, shared, one.name, one.name) == "E-SITE-038"
     retire_user(shared, other.name)
-    assert code(transfer_user, shared, one.name, other.name) == "E-SITE-034"
+    assert code(transfer_user, shared, one.name, other.name) == "E-SITE-038"
     assert code(transfer_user, shared, one.name, "no-such-user-here") == "E-SITE-030"
 
 
