@@ -16,6 +16,7 @@ from tuneplane.contract.layout import RunPaths
 from hpc.cli import runview
 from hpc.cli.context import json_option, print_json
 from hpc.cli.desk import Desk
+from hpc.cli.plot import plot
 from hpc.runs.find import resolve
 from hpc.runs.state import CLASSES, RunState
 
@@ -172,7 +173,7 @@ class _Printer:
                 self._attempt = line.source.attempt
             moment = f"{line.time} " if self._times and line.time else ""
             label = f"[{line.source.number}] " if self._label else ""
-            click.echo(f"{moment}{label}{line.text if self._raw else plain(line.text)}")
+            click.echo(f"{moment}{label}{line.text if self._raw else plain(line.text)}", color=True if self._raw else None)
         sys.stdout.flush()
 
 
@@ -307,3 +308,4 @@ def why(run: str, owner: str, as_json: bool) -> None:
         click.echo(f"  mend: {text.replace('RUN', paths.run_id)}")
 
 
+job.add_command(plot)

@@ -83,7 +83,7 @@ def split_line(raw: str, before: str) -> tuple[str, str]:
 
 def plain(text: str) -> str:
     """The text without what would steer a terminal: control characters but the tab are dropped, escape sequences with them."""
-    text = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]", "", text)
+    text = re.sub(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]", "", text)
     return "".join(c for c in text.rpartition("\r")[2] if c == "\t" or (c.isprintable() or c == "�"))
 
 
