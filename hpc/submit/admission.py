@@ -211,12 +211,7 @@ def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str]
         *_recipe_refusals(spec, recipe, run, site),
         *_launch_refusals(launch, spec, recipe, site, work),
         *_runtime_refusals(launch, spec, root, site),
-        *launchplan.limit_refusals(
-            launch.get("options") or {},
-            site,
-            sum(p.nodes for p in spec.spec.resources.pools),
-            per_node=launchplan.is_per_node(recipe),
-        ),
+        *launchplan.limit_refusals(launch.get("options") or {}, site, spec, recipe),
         *quota_refusals(spec, site, owner, usage(owner)),
     ]
     kernel = find_kernels(root).as_json()
