@@ -1,0 +1,125 @@
+"""The command line's own promises: exit codes, errors as text and as JSON, help without side effects."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from hpc.cli.main import COMMANDS, cli
+
+TP = Path(sys.executable).parent / "tp"
+
+
+def tp(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {"PATH": os.environ["PATH"], "HOME": str(cwd), "LC_ALL": "C.UTF-8", **env}
+    return subprocess.run([TP, *words], cwd=cwd, env=clean, text=True, capture_output=True, timeout=60, check=False)
+
+
+def every_command() -> list[list[str]]:
+    found: list[list[str]] = []
+
+    def walk(command: click.Command, path: list[str]) -> None:
+        found.append(path)
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                sub = command.get_command(context, name)
+                assert sub is not None
+                walk(sub, [*path, name])
+
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        walk(command, [name])
+    return found
+
+
+def test_every_command_has_help_and_the_json_flag() -> None:
+    prints_text = {("template", "show"), ("jobspec", "schema"), ("job", "logs")}
+    for path in every_command():
+        command: click.Command = cli
+        for name in path:
+            assert isinstance(command, click.Group)
+            sub = command.get_command(click.Context(command), name)
+            assert sub is not None
+            command = sub
+        assert command.help, path
+        if not isinstance(command, click.Group) and tuple(path) not in prints_text:
+            assert any("--json" in p.opts for p in command.params), path
+
+
+@pytest.mark.parametrize("words", [["--help"], ["submit", "--help"], ["job", "logs", "-h"], ["--version"]])
+def test_help_has_no_side_effects(words: list[str], tmp_path: Path) -> None:
+    done = tp(*words, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_usage_is_64_with_a_code(tmp_path: Path) -> None:
+    for words in (["nope"], ["submit", "--nope"], ["job", "ls", "-n", "x"]):
+        done = tp(*words, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (64, ""), words
+        assert done.stderr.startswith("tp: E-CLI-001 "), words
+
+
+def test_no_storage_root_is_said_with_both_places(tmp_path: Path) -> None:
+    done = tp("job", "ls", cwd=tmp_path)
+    assert done.returncode == 64
+    assert "E-CLI-002" in done.stderr
+    assert "TUNEPLANE_STORAGE_ROOT" in done.stderr
+    assert f"{tmp_path}/.config/tuneplane/config.toml" in done.stderr
+
+
+def test_the_users_config_names_the_root(tmp_path: Path) -> None:
+    config = tmp_path / ".config/tuneplane/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'storage_root = "{tmp_path}/none"\n')
+    done = tp("job", "ls", cwd=tmp_path)
+    assert (done.returncode, f"E-CLI-003 {config}" in done.stderr) == (1, True)
+    config.write_text("storage_root = 7\n")
+    assert "E-CLI-004" in tp("job", "ls", cwd=tmp_path).stderr
+    config.write_text("storage_root = \n")
+    assert "E-CLI-004" in tp("job", "ls", cwd=tmp_path).stderr
+
+
+def test_a_refusal_is_one_object_for_programs(tmp_path: Path) -> None:
+    done = tp("job", "ls", "--json", cwd=tmp_path)
+    value = json.loads(done.stdout)
+    assert value["verdict"] == "refuse"
+    assert set(value["errors"][0]) == {"code", "field", "message", "found", "allowed", "hint"}
+    assert value["errors"][0]["code"] == "E-CLI-002"
+
+
+def test_a_bug_is_70_with_a_file_and_no_traceback(tmp_path: Path) -> None:
+    program = (
+        "import sys, hpc.cli.main as m\n"
+        "m.cli.main = lambda **k: 1 / 0\n"
+        "m.main(['job', 'ls'])\n"
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 70
+    assert done.stderr.startswith("tp: this is our bug: ZeroDivisionError: division by zero\n")
+    assert "Traceback" not in done.stderr
+    (file,) = tmp_path.glob("tp-bug-*.txt")
+    assert "Traceback" in file.read_text()
+    assert str(file) in done.stderr
+
+
+def test_a_closed_pipe_is_no_error_message(tmp_path: Path) -> None:
+    done = subprocess.run(
+        f"{TP} jobspec schema | head -c 10", shell=True, capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.stderr == ""
