@@ -49,11 +49,15 @@ def judge_host(facts: Facts, where: str, *, site: Site, node: bool) -> list[Find
     ]
 
 
+def _cgroup(facts: Facts) -> str:
+    return {"cgroup2fs": "v2", "tmpfs": "v1"}.get(facts.get("cgroup", ""), "none")
+
+
 def judge_machine(facts: Facts, where: str, *, node: bool) -> Finding:
     """System, C library, CPUs, Python. Python is what the launcher needs where a job has no image."""
     text = f"{facts.get('kernel', '?')} {facts.get('arch', '?')}, glibc {facts.get('glibc') or '?'}"
     python = facts.get("python", "")
-    found = f"{text}, {facts.get('cpus') or '?'} CPUs, python {python or 'none'}"
+    found = f"{text}, {facts.get('cpus') or '?'} CPUs, cgroup {_cgroup(facts)}, python {python or 'none'}"
     if node and numbers(python) < OLDEST_PYTHON:
         return Finding(
             f"{where}.machine",

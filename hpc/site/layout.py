@@ -93,9 +93,7 @@ def init_root(
     check_above(root)
     _refuse_foreign(root, owners, caller)
     made = [row.path for row in ROWS if _make_row(root, row, owners, caller)]
-    new_file = not os.path.lexists(root.site_file)
-    if new_file:
-        _write_site_file(root, text, owners, caller)
+    new_file = not os.path.lexists(root.site_file) and _write_site_file(root, text, owners, caller)
     if caller.uid == owners.admin.uid and not load_site(root, version=version).admin_group:
         add_user(root, caller.name)
     return Laid(root, tuple(made), new_file, owners.admin.name)
@@ -170,10 +168,14 @@ def _make_row(root: StorageRoot, row: Row, owners: _Owners, caller: User) -> boo
     return make_folder(path, mode, uid=uid, gid=gid, anchor=anchor)
 
 
-def _write_site_file(root: StorageRoot, text: str, owners: _Owners, caller: User) -> None:
+def _write_site_file(root: StorageRoot, text: str, owners: _Owners, caller: User) -> bool:
+    """True if it was written; False if another admin was first."""
     try:
         write_new(root.site_file, text.encode("utf-8"))
         if owners.admin.uid != caller.uid:
             os.chown(root.site_file, owners.admin.uid, owners.admin_gid)
+    except FileExistsError:
+        return False
     except OSError as exc:
         raise refusal(exc, root.site_file, "write") from exc
+    return True

@@ -38,7 +38,6 @@ say cpus "$(nproc 2>/dev/null)"
 
 # limits: what RDMA and many files need
 say memlock "$(ulimit -l)"
-say memlock_hard "$(ulimit -H -l)"
 say nofile "$(ulimit -n)"
 
 # what Apptainer without setuid needs
@@ -58,8 +57,6 @@ fi
 say shm "$(room /dev/shm)"
 say tmp "$(room "${TMPDIR:-/tmp}")"
 say tmp_path "${TMPDIR:-/tmp}"
-say home_path "${HOME:-}"
-say home "$(room "${HOME:-/nonexistent}")"
 say cgroup "$(stat -f -c %T /sys/fs/cgroup 2>/dev/null)"
 
 # network and GPUs
@@ -83,7 +80,6 @@ if have nvidia-smi; then say gpu_listed "$(nvidia-smi -L 2>/dev/null | grep -c '
 say gpu_visible "${CUDA_VISIBLE_DEVICES-unset}"
 say slurm_gpus "${SLURM_GPUS_ON_NODE-}"
 say slurm_job "${SLURM_JOB_ID-}"
-say slurm_partition "${SLURM_JOB_PARTITION-}"
 
 # the storage root as this machine sees it
 if [ -n "${TP_PROBE_ROOT:-}" ]; then

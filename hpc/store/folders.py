@@ -122,7 +122,10 @@ def make_folder(path: PathLike, mode: int, *, uid: int = -1, gid: int = -1, anch
         finally:
             os.close(fd)
     if new:
-        fsync_dir(target.parent)
+        try:
+            fsync_dir(target.parent)
+        except OSError as exc:
+            raise refusal(exc, target, "make durable") from exc
     return new
 
 

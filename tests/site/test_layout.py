@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from tuneplane.contract.layout import StorageRoot
 
 from hpc.errors import Refusal, Refusals
+from hpc.site import layout
 from hpc.site.check import check_root
 from hpc.site.findings import Finding
 from hpc.site.layout import init_root
@@ -96,6 +98,59 @@ def test_an_interrupted_layout_is_finished(scratch: Path) -> None:
     again = init_root(scratch / "root")
     assert again.new_site_file
     assert problems(again.root) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_full_disk_at_any_step_is_a_refusal_and_running_again_finishes(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    real, left = os.mkdir, 0
+
+    def failing(path: object, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(number, os.strerror(number))
+        real(path, mode, dir_fd=dir_fd)  # type: ignore[call-overload]
+
+    for steps in (0, 1, 7, len(ROWS), len(ROWS) + 3):
+        left = steps
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "mkdir", failing)
+            with pytest.raises(Refusal) as caught:
+                init_root(scratch / f"root{steps}")
+        assert caught.value.code == ("E-STORE-026" if number == errno.EIO else "E-STORE-020")
+        assert problems(init_root(scratch / f"root{steps}").root) == []
+
+
+def test_a_site_file_that_cannot_be_written_leaves_none(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layout, "write_new", full)
+        with pytest.raises(Refusal) as caught:
+            init_root(scratch / "root")
+    assert caught.value.code == "E-STORE-020"
+    assert not (scratch / "root" / "site" / "site.yaml").exists()
+    assert problems(init_root(scratch / "root").root) == []
+
+
+def test_several_at_once_lay_out_one_root(scratch: Path) -> None:
+    children = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                init_root(scratch / "root", name="lab")
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(pid)
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0, 0, 0]
+    assert found_modes(scratch / "root") == MODES
+    assert problems(StorageRoot(scratch / "root")) == []
 
 
 def test_a_foreign_folder_is_refused_and_left_alone(scratch: Path) -> None:

@@ -176,6 +176,33 @@ def test_transfer_gives_every_file_and_keeps_the_name(shared: StorageRoot, peopl
     assert transfer_user(shared, one.name, other.name).changed == 0  # running again has nothing left to do
 
 
+def test_an_interrupted_transfer_is_finished_by_running_it_again(
+    shared: StorageRoot, people: tuple[User, User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = people
+    add_user(shared, one.name)
+    for number in range(5):
+        as_user(one, _write, shared.shelf("models") / one.name / f"m{number}", "x")
+    retire_user(shared, one.name)
+    real, left = os.fchown, 4
+
+    def killed(fd: int, uid: int, gid: int) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        real(fd, uid, gid)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fchown", killed)
+        with pytest.raises(KeyboardInterrupt):
+            transfer_user(shared, one.name, other.name)
+    assert transfer_user(shared, one.name, other.name).left == []
+    owners = {p.lstat().st_uid for f in owner_folders(shared, one.name)[:5] for p in (f.path, *f.path.rglob("*"))}
+    assert owners == {other.uid}
+    assert [f.message for f in check_root(shared) if f.status == "fail"] == []
+
+
 def test_transfer_gives_nothing_that_was_not_the_users(shared: StorageRoot, people: tuple[User, User]) -> None:
     one, other = people
     add_user(shared, one.name)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpc.errors import Refusal
+from hpc.store import folders as room
 from hpc.store.folders import folder, make_folder, make_folders, make_private, open_record, read_record
 
 
@@ -139,3 +140,13 @@ def test_open_descriptors_are_closed(tmp_path: Path) -> None:
         open_record("absent", dir_fd=fd)
     make_folder(tmp_path / "a", 0o755)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_folder_that_cannot_be_made_durable_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(room, "fsync_dir", broken)
+    with pytest.raises(Refusal) as caught:
+        make_folder(tmp_path / "new", 0o755)
+    assert caught.value.code == "E-STORE-026"
