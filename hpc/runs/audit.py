@@ -9,16 +9,18 @@ Does not promise to see a forgery that rewrites every file consistently; an enfo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from tuneplane.contract import exits
 from tuneplane.contract.layout import RunPaths
 from tuneplane.record.events import Chain, merged
 
+from hpc.errors import Refusal
 from hpc.runs import checks, lives
 from hpc.runs.evidence import Case, Finding
 from hpc.runs.records import instant
+from hpc.spec.arrays import parse_array
 
 Verdict = Literal["verified", "incomplete", "tampered"]
 SCHEMA: Final = "tuneplane-hpc/audit/v1"
@@ -70,27 +72,71 @@ class Audit:
 def audit(run: RunPaths) -> Audit:
     """Judge one run. Reads only, never raises for what the run's files hold or for what this user may not read."""
     case = Case(run)
-    chains = case.chains()
-    checks.check_events(case, chains)
+    chains = case.chains(run.events)
+    checks.check_events(case, run.events, chains)
     package = checks.check_package(case)
     admission = checks.check_admission(case, package)
-    lives.check_submissions(case, chains, package)
-    ends = lives.check_attempts(case, chains, package)
-    report = lives.check_report(case, chains, package, ends)
-    lives.check_artifacts(case, report)
-    checks.check_owner(case)
+    checks.check_submissions(case, chains, package)
+    parts = _parts(case)
+    told, every = _lives(case, package, parts, chains)
+    checks.check_owner(case, parts)
     facts = {
         "package_digest": package.digest,
         "spec_digest": package.spec_digest,
         "admission": (admission or {}).get("mode"),
-        "status": (report or {}).get("status") or (ends[max(ends)].get("class") if ends else None),
-        "attempts": len(ends),
-        "artifacts": len((report or {}).get("artifacts") or ()),
-        "provenance": (report or {}).get("provenance"),
+        **told,
     }
     order = {"tampered": 0, "incomplete": 1, "note": 2}
     findings = tuple(sorted(case.findings, key=lambda f: order[f.level]))
-    return Audit(run, verdict_of(findings), findings, tuple(chains.values()), tuple(timeline(list(chains.values()))), facts)
+    return Audit(run, verdict_of(findings), findings, tuple(every), tuple(timeline(every)), facts)
+
+
+def _lives(
+    case: Case, package: checks.Package, parts: list[RunPaths], chains: dict[str, Chain]
+) -> tuple[dict[str, Any], list[Chain]]:
+    """Follow every part's life; what they tell together, and all chains, an element's under `<index>/<writer>`."""
+    every = list(chains.values())
+    statuses: set[str] = set()
+    attempts = artifacts = 0
+    provenance = None
+    for part in parts:
+        own = chains
+        if part != case.run:
+            own = case.chains(part.events)
+            checks.check_events(case, part.events, own)
+            every += [replace(c, writer=f"{part.root.name}/{c.writer}") for c in own.values()]
+        life = lives.Life(case, part, own, package)
+        ends = life.attempts()
+        report = life.report(ends)
+        life.artifacts(report)
+        if status := (report or {}).get("status") or (ends[max(ends)].get("class") if ends else None):
+            statuses.add(str(status))
+        attempts += len(ends)
+        artifacts += len((report or {}).get("artifacts") or ())
+        provenance = provenance or (report or {}).get("provenance")
+    told = {
+        "status": ", ".join(sorted(statuses)) or None, "attempts": attempts, "artifacts": artifacts, "provenance": provenance,
+    }  # fmt: skip
+    return told, every
+
+
+def _parts(case: Case) -> list[RunPaths]:
+    """The run itself, or the elements of its array; an element that the spec names and that never ran is a finding."""
+    run = case.run
+    spec = case.json("spec", run.jobspec) or {}
+    text = ((spec.get("spec") or {}).get("slurm") or {}).get("array")
+    if not text:
+        return [run]
+    found = case.numbered("array", run.array)
+    try:
+        wanted = set(parse_array(str(text)))
+    except Refusal as exc:
+        case.tampered("spec", run.jobspec, f"its array is none: {exc.message}")
+        wanted = set()
+    for index in sorted(wanted - set(found))[:20]:
+        if not case.blind(run.array):
+            case.incomplete("array", run.element(index).root, "this element has not run")
+    return [run.element(index) for index in found]
 
 
 def verdict_of(findings: tuple[Finding, ...]) -> Verdict:

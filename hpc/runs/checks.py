@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneplane.contract import schemas
+from tuneplane.contract.layout import RunPaths
 from tuneplane.record.canonical import canonical_bytes
 from tuneplane.record.digest import (
     FileEntry,
@@ -34,12 +35,12 @@ class Package:
     spec_digest: str | None = None
 
 
-def check_events(case: Case, chains: dict[str, Chain]) -> None:
-    """Each writer's chain, the run that its events name, and the heads that the batch steps joined."""
-    if not chains and not case.blind(case.run.events):
-        case.incomplete("events", case.run.events, "there are no events")
+def check_events(case: Case, folder: Path, chains: dict[str, Chain]) -> None:
+    """Each writer's chain in an events folder, the run that its events name, and the heads that the batch steps joined."""
+    if not chains and not case.blind(folder):
+        case.incomplete("events", folder, "there are no events")
     for chain in chains.values():
-        path = case.run.events / f"{chain.writer}.jsonl"
+        path = folder / f"{chain.writer}.jsonl"
         if chain.status == "broken":
             case.tampered("events", path, f"event {chain.broken_at}: {chain.reason}")
         elif chain.status in ("legacy", "mixed"):
@@ -54,13 +55,13 @@ def check_events(case: Case, chains: dict[str, Chain]) -> None:
         for event in chain.events:
             heads = (event.get("details") or {}).get("heads") if isinstance(event.get("details"), dict) else None
             if isinstance(heads, dict):
-                _check_heads(case, chains, chain.writer, heads)
+                _check_heads(case, folder, chains, chain.writer, heads)
 
 
-def _check_heads(case: Case, chains: dict[str, Chain], joiner: str, heads: dict[str, Any]) -> None:
+def _check_heads(case: Case, folder: Path, chains: dict[str, Chain], joiner: str, heads: dict[str, Any]) -> None:
     """A chain may have grown since its head was joined; what was joined must still be in it, at its place."""
     for writer, head in heads.items():
-        path = case.run.events / f"{writer}.jsonl"
+        path = folder / f"{writer}.jsonl"
         chain = chains.get(writer)
         if chain is None:
             case.gone("heads", path, f"is gone; {joiner} joined this chain")
@@ -184,7 +185,69 @@ def _check_signature(case: Case, path: Path, admission: dict[str, Any]) -> None:
         case.tampered("admission", path, "the signature is not the site's")
 
 
-def check_owner(case: Case) -> None:
+def numbers_of(chains: dict[str, Chain], kind: str) -> set[int]:
+    """The n of every writer `<kind>-<n>` that wrote something."""
+    words = [w.rpartition("-") for w, chain in chains.items() if chain.events]
+    return {int(n) for k, _, n in words if k == kind and n.isascii() and n.isdigit()}
+
+
+def first_event(chains: dict[str, Chain], writer: str) -> dict[str, Any] | None:
+    """Details of a writer's first event that has some."""
+    chain = chains.get(writer)
+    for event in chain.events if chain else ():
+        if isinstance(details := event.get("details"), dict):
+            return details
+    return None
+
+
+def expect(case: Case, check: str, path: Path, record: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Fields that must have these values; each that has not is a finding."""
+    for key, value in wanted.items():
+        if record.get(key) != value:
+            case.tampered(check, path, f"{key} is {record.get(key)!r}, not {value!r}")
+
+
+def check_submissions(case: Case, chains: dict[str, Chain], package: Package) -> None:
+    """Each submission against its frozen script and its event."""
+    run = case.run
+    found = case.numbered("submissions", run.submissions, ".json")
+    if not found and not case.blind(run.submissions):
+        case.incomplete("submissions", run.submissions, "the run was never submitted")
+    for stated in numbers_of(chains, "submit"):
+        if stated not in found:
+            case.gone("submissions", run.submissions / f"{stated}.json", "is gone; its event is there")
+    for number in found:
+        path = run.submissions / f"{number}.json"
+        record = case.json("submissions", path)
+        if record is None:
+            continue
+        expect(case, "submissions", path, record, {"run_id": run.run_id, "first_attempt": number})
+        if package.spec_digest and "spec_digest" in record:
+            expect(case, "submissions", path, record, {"spec_digest": package.spec_digest})
+        _check_script(case, number, record)
+        event = first_event(chains, f"submit-{number}")
+        if event is None:
+            if not case.blind(run.events):
+                case.incomplete("submissions", run.events / f"submit-{number}.jsonl", "the submission has no event")
+            continue
+        for key in ("job_id", "fleet", "script_sha256"):
+            if key in event and event[key] != record.get(key):
+                case.tampered("submissions", path, f"{key} is {record.get(key)!r}, its event says {event[key]!r}")
+
+
+def _check_script(case: Case, number: int, record: dict[str, Any]) -> None:
+    script = case.run.batch / f"{number}.sh"
+    if not record.get("script_sha256"):
+        case.incomplete("script", script, "the submission recorded no digest of its script")
+        return
+    digest = case.digest("script", script)
+    if digest is None:
+        case.gone("script", script, "is gone")
+    elif digest != record["script_sha256"]:
+        case.tampered("script", script, f"was changed: recorded {record['script_sha256']}, found {digest}")
+
+
+def check_owner(case: Case, parts: list[RunPaths]) -> None:
     """Every record belongs to the owner of the run folder; another user's file is not the run's word."""
     run = case.run
     try:
@@ -192,8 +255,9 @@ def check_owner(case: Case) -> None:
     except OSError as exc:
         case.failed("owner", run.root, exc)
         return
-    folders = [run.root, run.submissions, run.events, run.batch, *(run.attempt(n).root for n in case.numbered("owner", run.attempts))]
-    for folder in folders:
+    folders = {run.root, run.submissions, run.batch, *(f for p in parts for f in (p.root, p.events))}
+    folders |= {p.attempt(n).root for p in parts for n in case.numbered("owner", p.attempts)}
+    for folder in sorted(folders):
         for name in case.names("owner", folder):
             try:
                 found = os.lstat(folder / name).st_uid

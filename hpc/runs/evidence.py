@@ -138,11 +138,11 @@ class Case:
         stems = [n.removesuffix(suffix) for n in self.names(check, folder) if n.endswith(suffix)]
         return sorted(int(s) for s in stems if s.isascii() and s.isdigit() and str(int(s)) == s)
 
-    def chains(self) -> dict[str, Chain]:
-        """Every event file as a judged chain, by writer."""
+    def chains(self, folder: Path) -> dict[str, Chain]:
+        """Every event file of a folder as a judged chain, by writer."""
         out: dict[str, Chain] = {}
-        for name in self.names("events", self.run.events):
-            path = self.run.events / name
+        for name in self.names("events", folder):
+            path = folder / name
             if not name.endswith(".jsonl"):
                 continue
             try:

@@ -1,240 +1,201 @@
-"""The checks of an audit that follow a run's life: submissions, attempts, the report, the artifacts."""
+"""The checks of an audit that follow a life: attempts, report, artifacts, of a run or of one element of its array."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuneplane.contract import schemas
+from tuneplane.contract.layout import RunPaths
 from tuneplane.record.digest import digest_file, digest_json, is_relative
 from tuneplane.record.events import Chain
 
-from hpc.runs.checks import Package
+from hpc.runs.checks import Package, expect, first_event, numbers_of
 from hpc.runs.evidence import Case
 
-
-def check_submissions(case: Case, chains: dict[str, Chain], package: Package) -> None:
-    """Each submission against its frozen script and its event."""
-    run = case.run
-    found = case.numbered("submissions", run.submissions, ".json")
-    if not found and not case.blind(run.submissions):
-        case.incomplete("submissions", run.submissions, "the run was never submitted")
-    for stated in _numbers_of(chains, "submit"):
-        if stated not in found:
-            case.gone("submissions", run.submissions / f"{stated}.json", "is gone; its event is there")
-    for number in found:
-        path = run.submissions / f"{number}.json"
-        record = case.json("submissions", path)
-        if record is None:
-            continue
-        _expect(case, "submissions", path, record, {"run_id": run.run_id, "first_attempt": number})
-        if package.spec_digest and "spec_digest" in record:
-            _expect(case, "submissions", path, record, {"spec_digest": package.spec_digest})
-        _check_script(case, number, record)
-        event = _first_event(chains, f"submit-{number}")
-        if event is None:
-            if not case.blind(run.events):
-                case.incomplete("submissions", run.events / f"submit-{number}.jsonl", "the submission has no event")
-            continue
-        for key in ("job_id", "fleet", "script_sha256"):
-            if key in event and event[key] != record.get(key):
-                case.tampered("submissions", path, f"{key} is {record.get(key)!r}, its event says {event[key]!r}")
+Record = dict[str, Any]
 
 
-def _check_script(case: Case, number: int, record: dict[str, Any]) -> None:
-    script = case.run.batch / f"{number}.sh"
-    if not record.get("script_sha256"):
-        case.incomplete("script", script, "the submission recorded no digest of its script")
-        return
-    digest = case.digest("script", script)
-    if digest is None:
-        case.gone("script", script, "is gone")
-    elif digest != record["script_sha256"]:
-        case.tampered("script", script, f"was changed: recorded {record['script_sha256']}, found {digest}")
+@dataclass(frozen=True)
+class Life:
+    """Attempts, events and report in one folder: the run's own, or `array/<index>/` in it."""
 
+    case: Case
+    part: RunPaths
+    chains: dict[str, Chain]
+    package: Package
 
-def _numbers_of(chains: dict[str, Chain], kind: str) -> set[int]:
-    """The n of every writer `<kind>-<n>` that wrote something."""
-    words = [w.rpartition("-") for w, chain in chains.items() if chain.events]
-    return {int(n) for k, _, n in words if k == kind and n.isascii() and n.isdigit()}
-
-
-def _first_event(chains: dict[str, Chain], writer: str) -> dict[str, Any] | None:
-    chain = chains.get(writer)
-    for event in chain.events if chain else ():
-        if isinstance(details := event.get("details"), dict):
-            return details
-    return None
-
-
-def _ending(chains: dict[str, Chain], number: int) -> dict[str, Any] | None:
-    """Details of the event with which the batch step closed an attempt."""
-    chain = chains.get(f"batch-{number}")
-    for event in reversed(chain.events if chain else ()):
-        details = event.get("details")
-        if isinstance(details, dict) and "end_sha256" in details:
-            return details
-    return None
-
-
-def _expect(case: Case, check: str, path: Path, record: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for key, value in wanted.items():
-        if record.get(key) != value:
-            case.tampered(check, path, f"{key} is {record.get(key)!r}, not {value!r}")
-
-
-def check_attempts(case: Case, chains: dict[str, Chain], package: Package) -> dict[int, dict[str, Any]]:
-    """Claims, starts, ends and requeue records of all attempts against each other, their submission and their events; the end records."""
-    run = case.run
-    ends: dict[int, dict[str, Any]] = {}
-    found = case.numbered("attempts", run.attempts)
-    firsts = case.numbered("submissions", run.submissions, ".json")
-    for stated in sorted((_numbers_of(chains, "launch") | _numbers_of(chains, "batch")) - set(found)):
-        case.gone("attempts", run.attempts / str(stated), "is gone; its events are there")
-    for number in found:
-        paths = run.attempt(number)
-        first = max((n for n in firsts if n <= number), default=None)
-        if first is None:
-            if not case.blind(run.submissions):
-                case.tampered("attempts", paths.root, "no submission started it")
-            continue
-        submission = case.json("submissions", run.submissions / f"{first}.json") or {}
-        claim = _check_claim(case, number, first, submission)
-        start = case.json("attempts", paths.start)
-        if start is not None:
-            _check_start(case, chains, number, start, claim, package)
-        elif f"launch-{number}" in chains:
-            case.gone("attempts", paths.start, "is gone; its events are there")
-        end = _check_end(case, chains, number)
-        if end is not None:
-            ends[number] = end
-    return ends
-
-
-def _check_claim(case: Case, number: int, first: int, submission: dict[str, Any]) -> list[str]:
-    path = case.run.attempt(number).claim
-    text = case.text("attempts", path)
-    if text is None:
-        if not case.blind(path):
-            case.incomplete("attempts", path, "the attempt has no claim")
-        return []
-    words = text.split()
-    if len(words) != 3:
-        case.tampered("attempts", path, "is not a claim")
-        return []
-    if words[1] != str(number - first):
-        case.tampered("attempts", path, f"restart count {words[1]} does not make attempt {number} of submission {first}")
-    if submission.get("nonce") and words[2] != submission["nonce"]:
-        case.tampered("attempts", path, "another submission's nonce")
-    if submission.get("kind") == "slurm" and words[0].partition("_")[0] != str(submission.get("job_id", "")).partition("_")[0]:
-        case.tampered("attempts", path, f"job {words[0]} is not the submission's {submission.get('job_id')}")
-    return words
-
-
-def _check_start(
-    case: Case, chains: dict[str, Chain], number: int, start: dict[str, Any], claim: list[str], package: Package
-) -> None:
-    path = case.run.attempt(number).start
-    wanted: dict[str, Any] = {"run_id": case.run.run_id, "attempt": number}
-    if claim:
-        wanted |= {"job_id": claim[0], "nonce": claim[2]}
-    if package.digest:
-        wanted["package_digest"] = package.digest
-    _expect(case, "attempts", path, start, wanted)
-    event = _first_event(chains, f"launch-{number}")
-    if event is not None:
-        _expect(case, "attempts", path, start, {k: event[k] for k in ("job_id", "attempt", "hosts") if k in event})
-    elif not case.blind(case.run.events):
-        case.incomplete("attempts", case.run.events / f"launch-{number}.jsonl", "the attempt began without an event")
-
-
-def _check_end(case: Case, chains: dict[str, Chain], number: int) -> dict[str, Any] | None:
-    paths, closing = case.run.attempt(number), _ending(chains, number)
-    end = case.json("attempts", paths.end)
-    if end is None:
-        if closing is not None:
-            case.gone("attempts", paths.end, "is gone; the attempt's last event is there")
-        elif not case.blind(paths.end):
-            case.incomplete("attempts", paths.end, "the attempt has no end")
+    def ending(self, number: int) -> Record | None:
+        """Details of the event with which the batch step closed an attempt."""
+        chain = self.chains.get(f"batch-{number}")
+        for event in reversed(chain.events if chain else ()):
+            details = event.get("details")
+            if isinstance(details, dict) and "end_sha256" in details:
+                return details
         return None
-    _expect(case, "attempts", paths.end, end, {"run_id": case.run.run_id, "attempt": number})
-    if closing is None and not case.blind(case.run.events):
-        case.incomplete("attempts", case.run.events / f"batch-{number}.jsonl", "the attempt ended without a closing event")
-    elif closing is not None and closing["end_sha256"] != digest_json(end):
-        case.tampered("attempts", paths.end, "is not what the closing event recorded")
-    requeue = case.json("attempts", paths.requeue)
-    if requeue is not None:
-        wanted = {"run_id": case.run.run_id, "attempt": number, "job_id": end.get("job_id"), "step": end.get("step")}
-        _expect(case, "attempts", paths.requeue, requeue, wanted)
-        if not end.get("requeue"):
-            case.tampered("attempts", paths.requeue, "asks for another attempt, the end does not")
-    elif end.get("requeue"):
-        case.gone("attempts", paths.requeue, "is gone; the end asks for another attempt")
-    return end
 
+    def attempts(self) -> dict[int, Record]:
+        """Claims, starts, ends and requeue records against each other, their submission and their events; the end records."""
+        case, part = self.case, self.part
+        ends: dict[int, Record] = {}
+        found = case.numbered("attempts", part.attempts)
+        firsts = case.numbered("submissions", case.run.submissions, ".json")
+        for stated in sorted((numbers_of(self.chains, "launch") | numbers_of(self.chains, "batch")) - set(found)):
+            case.gone("attempts", part.attempts / str(stated), "is gone; its events are there")
+        for number in found:
+            first = max((n for n in firsts if n <= number), default=None)
+            if first is None:
+                if not case.blind(case.run.submissions):
+                    case.tampered("attempts", part.attempts / str(number), "no submission started it")
+                continue
+            submission = case.json("submissions", case.run.submissions / f"{first}.json") or {}
+            self._start(number, self._claim(number, first, submission))
+            end = self._end(number)
+            if end is not None:
+                ends[number] = end
+        return ends
 
-def check_report(
-    case: Case, chains: dict[str, Chain], package: Package, ends: dict[int, dict[str, Any]]
-) -> dict[str, Any] | None:
-    """The report against the digest in the completing event, and against the records that it sums up."""
-    path = case.run.report
-    stated = {
-        e["details"]["report_sha256"]
-        for c in chains.values()
-        for e in c.events
-        if isinstance(e.get("details"), dict) and "report_sha256" in e["details"]
-    }
-    digest = case.digest("report", path)
-    if digest is None:
-        if stated:
-            case.gone("report", path, "is gone; the completing event is there")
-        elif not case.blind(path):
-            last = ends[max(ends)].get("class") if ends else None
-            case.incomplete("report", path, f"the run ended as {last}" if last else "the run has not ended")
-        return None
-    if not stated:
-        # The report is written before the completing event: a log that lacks it was cut, or never seen whole by this user.
-        if not case.blind(case.run.events):
-            case.tampered("report", path, "no event says that the run was completed")
-    elif stated != {digest}:
-        case.tampered("report", path, f"was changed: recorded {', '.join(sorted(stated))}, found {digest}")
-    report = case.json("report", path)
-    if report is None:
-        return None
-    wanted: dict[str, Any] = {"schema": schemas.REPORT, "run_id": case.run.run_id, "owner": case.run.owner, "status": "done"}
-    known = {"package_digest": package.digest, "spec_digest": package.spec_digest}
-    wanted |= {key: digest for key, digest in known.items() if digest is not None}
-    _expect(case, "report", path, report, wanted)
-    for entry in report.get("attempts") or ():
-        number = entry.get("attempt") if isinstance(entry, dict) else None
-        if number in ends and entry != ends[number]:
-            case.tampered("report", path, f"tells attempt {number} in another way than its end record")
-    return report
+    def _claim(self, number: int, first: int, submission: Record) -> list[str]:
+        case, path = self.case, self.part.attempt(number).claim
+        text = case.text("attempts", path)
+        if text is None:
+            if not case.blind(path):
+                case.incomplete("attempts", path, "the attempt has no claim")
+            return []
+        words = text.split()
+        if len(words) != 3:
+            case.tampered("attempts", path, "is not a claim")
+            return []
+        job = str(submission.get("job_id", "")).partition("_")[0]
+        if words[1] != str(number - first):
+            case.tampered("attempts", path, f"restart count {words[1]} does not make attempt {number} of submission {first}")
+        if submission.get("nonce") and words[2] != submission["nonce"]:
+            case.tampered("attempts", path, "another submission's nonce")
+        if submission.get("kind") == "slurm" and words[0].partition("_")[0] != job:
+            case.tampered("attempts", path, f"job {words[0]} is not the submission's {job}")
+        return words
 
+    def _start(self, number: int, claim: list[str]) -> None:
+        case, path = self.case, self.part.attempt(number).start
+        start, event = case.json("attempts", path), first_event(self.chains, f"launch-{number}")
+        if start is None:
+            if f"launch-{number}" in self.chains:
+                case.gone("attempts", path, "is gone; its events are there")
+            return
+        wanted: Record = {"run_id": case.run.run_id, "attempt": number}
+        if claim:
+            wanted |= {"job_id": claim[0], "nonce": claim[2]}
+        if self.package.digest:
+            wanted["package_digest"] = self.package.digest
+        expect(case, "attempts", path, start, wanted)
+        if event is not None:
+            told = ("job_id", "attempt", "hosts", "previous_end")
+            expect(case, "attempts", path, start, {k: event[k] for k in told if k in event})
+        elif not case.blind(self.part.events):
+            case.incomplete("attempts", self.part.events / f"launch-{number}.jsonl", "the attempt began without an event")
 
-def check_artifacts(case: Case, report: dict[str, Any] | None) -> None:
-    """Every artifact of the report: there, of the size and the SHA-256 that it states."""
-    if report is None:
-        return
-    try:
-        out = case.run.attempt(int(report["attempts"][-1]["attempt"])).out
-        rows = [(str(a["path"]), int(a["size"]), str(a["sha256"])) for a in report.get("artifacts") or ()]
-    except (KeyError, IndexError, TypeError, ValueError) as exc:
-        case.tampered("artifacts", case.run.report, f"the list of artifacts is not one: {exc!r}")
-        return
-    for name, size, sha256 in rows:
-        path = out / name
-        if not is_relative(name):
-            case.tampered("artifacts", case.run.report, f"{name!r} leads out of the run")
-            continue
+    def _end(self, number: int) -> Record | None:
+        case, paths, closing = self.case, self.part.attempt(number), self.ending(number)
+        end = case.json("attempts", paths.end)
+        following = (case.json("attempts", self.part.attempt(number + 1).start) or {}).get("previous_end")
+        if end is None:
+            if closing is not None:
+                case.gone("attempts", paths.end, "is gone; the attempt's last event is there")
+            elif following == "lost":
+                case.note("attempts", paths.end, "the attempt left no end, and the next one says so")
+            elif not case.blind(paths.end):
+                case.incomplete("attempts", paths.end, "the attempt has no end")
+            return None
+        expect(case, "attempts", paths.end, end, {"run_id": case.run.run_id, "attempt": number})
+        if following is not None and following != end.get("class"):
+            case.tampered("attempts", paths.end, f"class is {end.get('class')!r}, the next attempt found {following!r}")
+        if closing is None and not case.blind(self.part.events):
+            # An attempt that dies with its node cannot close itself; the next one adds the end and names its class in its own event.
+            if end.get("job_id") is None and following is not None:
+                case.note("attempts", paths.end, f"was added by attempt {number + 1}: the node had died")
+                return end
+            if end.get("job_id") is None:
+                case.incomplete("attempts", paths.end, "was added by a next attempt that did not begin")
+                return end
+            path = self.part.events / f"batch-{number}.jsonl"
+            case.incomplete("attempts", path, "the attempt ended without a closing event")
+        elif closing is not None and closing["end_sha256"] != digest_json(end):
+            case.tampered("attempts", paths.end, "is not what the closing event recorded")
+        self._requeue(number, end)
+        return end
+
+    def _requeue(self, number: int, end: Record) -> None:
+        case, path = self.case, self.part.attempt(number).requeue
+        record = case.json("attempts", path)
+        if record is not None:
+            wanted = {"run_id": case.run.run_id, "attempt": number, "job_id": end.get("job_id"), "step": end.get("step")}
+            expect(case, "attempts", path, record, wanted)
+            if not end.get("requeue"):
+                case.tampered("attempts", path, "asks for another attempt, the end does not")
+        elif end.get("requeue"):
+            case.gone("attempts", path, "is gone; the end asks for another attempt")
+
+    def _stated_report(self) -> set[str]:
+        """Digests of the report that events name."""
+        details = [e.get("details") for c in self.chains.values() for e in c.events]
+        return {str(d["report_sha256"]) for d in details if isinstance(d, dict) and "report_sha256" in d}
+
+    def report(self, ends: dict[int, Record]) -> Record | None:
+        """The report against the digest in the completing event, and against the records that it sums up."""
+        case, path, stated = self.case, self.part.report, self._stated_report()
+        digest = case.digest("report", path)
+        if digest is None:
+            if stated:
+                case.gone("report", path, "is gone; the completing event is there")
+            elif not case.blind(path):
+                last = ends[max(ends)].get("class") if ends else None
+                case.incomplete("report", path, f"the run ended as {last}" if last else "the run has not ended")
+            return None
+        if not stated:
+            # The report is written before the completing event: a log that lacks it was cut, or never seen whole by this user.
+            if not case.blind(self.part.events):
+                case.tampered("report", path, "no event says that the run was completed")
+        elif stated != {digest}:
+            case.tampered("report", path, f"was changed: recorded {', '.join(sorted(stated))}, found {digest}")
+        report = case.json("report", path)
+        if report is None:
+            return None
+        wanted: Record = {"schema": schemas.REPORT, "run_id": case.run.run_id, "owner": case.run.owner, "status": "done"}
+        known = {"package_digest": self.package.digest, "spec_digest": self.package.spec_digest}
+        wanted |= {key: digest for key, digest in known.items() if digest is not None}
+        expect(case, "report", path, report, wanted)
+        for entry in report.get("attempts") or ():
+            number = entry.get("attempt") if isinstance(entry, dict) else None
+            if number in ends and entry != ends[number]:
+                case.tampered("report", path, f"tells attempt {number} in another way than its end record")
+        return report
+
+    def artifacts(self, report: Record | None) -> None:
+        """Every artifact of the report: there, of the size and the SHA-256 that it states."""
+        if report is None:
+            return
+        case = self.case
+        try:
+            out = self.part.attempt(int(report["attempts"][-1]["attempt"])).out
+            rows = [(str(a["path"]), int(a["size"]), str(a["sha256"])) for a in report.get("artifacts") or ()]
+        except (KeyError, IndexError, TypeError, ValueError) as exc:
+            case.tampered("artifacts", self.part.report, f"the list of artifacts is not one: {exc!r}")
+            return
+        for name, size, sha256 in rows:
+            if is_relative(name):
+                self._artifact(out / name, size, sha256)
+            else:
+                case.tampered("artifacts", self.part.report, f"{name!r} leads out of the run")
+
+    def _artifact(self, path: Path, size: int, sha256: str) -> None:
         try:
             found = digest_file(path)
             length = path.stat().st_size
         except FileNotFoundError:
-            case.tampered("artifacts", path, "is gone")
-            continue
+            self.case.tampered("artifacts", path, "is gone")
         except OSError as exc:
-            case.failed("artifacts", path, exc)
-            continue
-        if (length, found) != (size, sha256):
-            case.tampered("artifacts", path, f"was changed: recorded {sha256}, found {found}")
+            self.case.failed("artifacts", path, exc)
+        else:
+            if (length, found) != (size, sha256):
+                self.case.tampered("artifacts", path, f"was changed: recorded {sha256}, found {found}")

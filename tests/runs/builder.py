@@ -123,7 +123,10 @@ class RunMaker:
             },
         )  # fmt: skip
         events = self.events(f"launch-{number}")
-        events.append("preparing", "running", "package verified", job_id=self.job_id, attempt=number, hosts=list(hosts))
+        events.append(
+            "preparing", "running", "package verified", job_id=self.job_id, attempt=number, hosts=list(hosts),
+            previous_end=changes.get("previous_end"),
+        )  # fmt: skip
         events.append("training", "running", f"{len(hosts)} ranks", world_size=len(hosts))
         return self
 
@@ -178,6 +181,25 @@ class RunMaker:
         self.events(f"batch-{number}").append(stage, "completed" if cls == "done" else "failed", end["message"], **details)
         return self
 
+    def closed_by_next(self, number: int, cls: str = "node_fail", **changes: Any) -> RunMaker:
+        """The end record of an attempt that died with its node, as the next attempt adds it; then that attempt's start."""
+        end = {
+            "schema": schemas.ATTEMPT_END, "run_id": self.run_id, "attempt": number, "job_id": None, "ended_at": self.now(), "class": cls,
+            "exit_code": None, "signal": 0, "message": "left no end record", "step": 40, "requeue": True, "reason": "restarted by Slurm",
+            **changes,
+        }  # fmt: skip
+        write_json_new(self.run.attempt(number).end, end)
+        return self
+
+    def element(self, index: int) -> RunMaker:
+        """A maker of one element of this run's array; its attempts, events and report lie under array/<index>/."""
+        part = ElementMaker(**{f: getattr(self, f) for f in ("root", "owner", "exp", "run_id", "nonce", "kind", "spec")})
+        part.index, part.package_digest, part.first, part.clock = index, self.package_digest, 0, self.clock
+        part.job_id = f"{self.job_id}_{index}"
+        for folder in (part.run.attempts, part.run.events, part.run.checkpoints):
+            folder.mkdir(parents=True)
+        return part
+
     def _report(self, number: int, end: dict[str, Any]) -> str:
         out = self.run.attempt(number).out
         (out / "adapter.safetensors").write_bytes(b"weights")
@@ -202,3 +224,13 @@ class RunMaker:
     def done(self) -> RunMaker:
         """A run from package to report, one attempt."""
         return self.package().admit().submit().start().log(0, 0, "hello").nodes(0, 0, 0).end()
+
+
+class ElementMaker(RunMaker):
+    """One element of an array: its own records, the run's identity."""
+
+    index = 0
+
+    @property
+    def run(self) -> RunPaths:
+        return super().run.element(self.index)

@@ -328,6 +328,67 @@ def test_a_record_of_another_user_is_found(make_run: Make, record: str) -> None:
     assert [f.check for f in found.findings if f.level == "tampered"] == ["owner"]
 
 
+# Attempts that could not close themselves
+
+
+def node_died(make: Make, **changes: Any) -> RunMaker:
+    maker = make().package().admit().submit().start(0).log(0, 0, "one")
+    return maker.closed_by_next(0, **changes).start(1, previous_end="node_fail").nodes(1, 0, 0).end(1)
+
+
+def test_an_attempt_that_died_with_its_node_is_closed_by_the_next(make_run: Make) -> None:
+    found = audit(node_died(make_run).run)
+    assert (found.verdict, levels(found)) == ("verified", [("note", "attempts", "attempts/0/end.json")])
+
+
+def test_a_changed_class_of_such_an_end_is_found(make_run: Make) -> None:
+    maker = node_died(make_run)
+    rewrite(maker.run.attempt(0).end, lambda r: r.update({"class": "preempted"}))
+    assert audit(maker.run).verdict == "tampered"
+
+
+def test_such_an_end_without_a_next_attempt_is_no_proof(make_run: Make) -> None:
+    maker = make_run().package().admit().submit().start(0).closed_by_next(0)
+    assert ("incomplete", "attempts", "attempts/0/end.json") in levels(audit(maker.run))
+    assert audit(maker.run).verdict == "incomplete"
+
+
+def test_an_attempt_without_an_end_that_the_next_one_calls_lost(make_run: Make) -> None:
+    maker = make_run().package().admit().submit().start(0)
+    maker.job_id, maker.nonce = "200", "beef0123beef0123"
+    maker.submit(1).start(1, previous_end="lost").nodes(1, 0, 0).end(1)
+    found = audit(maker.run)
+    assert levels(found) == [("note", "attempts", "attempts/0/end.json")]
+    assert found.verdict == "verified"
+
+
+# Arrays
+
+
+def array(make: Make) -> tuple[RunMaker, list[RunMaker]]:
+    spec = {"apiVersion": "tuneplane/v1", "metadata": {"name": "sft"}, "spec": {"slurm": {"array": "0-1"}}}
+    maker = make(spec=spec).package().admit().submit()
+    return maker, [maker.element(n).start().nodes(0, 0, 0).end() for n in range(2)]
+
+
+def test_p14_every_element_of_an_array_is_judged(make_run: Make) -> None:
+    maker, elements = array(make_run)
+    found = audit(maker.run)
+    assert (found.verdict, levels(found)) == ("verified", [])
+    assert (found.facts["attempts"], found.facts["artifacts"], found.facts["status"]) == (2, 2, "done")
+    assert sorted(c.writer for c in found.chains) == ["0/batch-0", "0/launch-0", "1/batch-0", "1/launch-0", "submit-0"]
+    (elements[1].run.attempt(0).out / "adapter.safetensors").write_bytes(b"other")
+    assert levels(audit(maker.run)) == [("tampered", "artifacts", "array/1/attempts/0/out/adapter.safetensors")]
+
+
+def test_p14_an_element_that_never_ran_is_incomplete(make_run: Make) -> None:
+    import shutil
+
+    maker, elements = array(make_run)
+    shutil.rmtree(elements[0].run.root)
+    assert levels(audit(maker.run)) == [("incomplete", "array", "array/0")]
+
+
 # Enforced admissions
 
 

@@ -134,6 +134,15 @@ class RunPaths:
         return AttemptPaths(self.attempts / str(number))
 
     @property
+    def array(self) -> Path:
+        """`<index>/` for each element of an array: attempts, checkpoints, events and report of its own."""
+        return self.root / "array"
+
+    def element(self, index: int) -> RunPaths:
+        """One element of an array. Its folder names no run: run id, experiment and owner are the run's."""
+        return RunPaths(self.array / str(index))
+
+    @property
     def checkpoints(self) -> Path:
         """Shared by all attempts of the run."""
         return self.root / "checkpoints"
