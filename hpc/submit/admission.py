@@ -109,27 +109,18 @@ def quota_refusals(spec: JobSpec, site: Site, owner: str, used: Usage) -> list[R
 
 
 def _version_refusal(site: Site, core_version: str) -> list[Refusal]:
-    from packaging.version import InvalidVersion, Version
+    """The version that built the package, against the site's tp_min and tp_max."""
+    from packaging.version import InvalidVersion
 
-    allowed = f"{site.tp_min or 'any'} to {site.tp_max or 'any'}"
+    from hpc.site.sitefile import check_version
+
+    field = "provenance.core_version"
     try:
-        version = Version(core_version)
+        check_version(site, core_version)
     except InvalidVersion:
-        return [
-            Refusal(
-                "E-SUBMIT-074", "not a version", field="provenance.core_version", found=core_version, allowed=allowed
-            )
-        ]
-    if (site.tp_min and version < Version(site.tp_min)) or (site.tp_max and version > Version(site.tp_max)):
-        return [
-            Refusal(
-                "E-SUBMIT-074",
-                "this site takes other versions of tp",
-                field="provenance.core_version",
-                found=core_version,
-                allowed=allowed,
-            )
-        ]
+        return [Refusal("E-SUBMIT-074", "not a version", field=field, found=core_version, allowed="a version such as 0.4.0")]
+    except Refusal as fault:
+        return [Refusal("E-SUBMIT-074", fault.message, field=field, found=core_version, allowed=fault.allowed)]
     return []
 
 

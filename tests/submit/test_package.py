@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.launch.verify import listed_files, package_differences
+from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal
 from hpc.submit.kernelzip import PARTS, archive, find_kernels, publish_kernels
 from hpc.submit.package import Packed, write_package
-from tuneplane.contract.layout import RunPaths, StorageRoot
-from tuneplane.launch.verify import listed_files, package_differences
-from tuneplane.record.files import read_json
 
 NOW = "2026-01-01T00:00:00.000000Z"
 
@@ -45,7 +45,9 @@ def run_in(base: Path) -> RunPaths:
 
 
 def write(run: RunPaths, items: list[File], limit: int = 1 << 30) -> Packed:
-    return write_package(run, items, {"jobspec.json": {"a": 1}, "launch.json": {}, "recipe.json": {}}, max_bytes=limit, created_at=NOW)
+    return write_package(
+        run, items, {"jobspec.json": {"a": 1}, "launch.json": {}, "recipe.json": {}}, max_bytes=limit, created_at=NOW
+    )
 
 
 def whole(run: RunPaths) -> bool:
@@ -72,7 +74,9 @@ def test_every_file_is_listed_and_read_only(tmp_path: Path) -> None:
 def test_scripts_get_unix_line_ends(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_bytes(b"a\r\nb\r\n")
     (tmp_path / "x.py").write_bytes(b"a\r\n")
-    run = write(run_in(tmp_path), [File(tmp_path / "train.sh", "experiments/e/train.sh"), File(tmp_path / "x.py", "x.py")]).run
+    run = write(
+        run_in(tmp_path), [File(tmp_path / "train.sh", "experiments/e/train.sh"), File(tmp_path / "x.py", "x.py")]
+    ).run
     assert (run.work / "experiments/e/train.sh").read_bytes() == b"a\nb\n"
     assert (run.work / "x.py").read_bytes() == b"a\r\n"
 
@@ -161,7 +165,9 @@ class TestKernel:
             "foreign = {m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names) - {'tuneplane', '__main__'}\n"
             "print(sorted(foreign))"
         )
-        done = subprocess.run(["/usr/bin/python3", "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["/usr/bin/python3", "-I", "-S", "-c", program], capture_output=True, text=True, check=True
+        )
         assert done.stdout == "[]\n"
 
     def test_a_changed_archive_is_refused(self, tmp_path: Path) -> None:
