@@ -104,16 +104,24 @@ def weights_dtype(settings: Settings, precision: str) -> Any:
 class _Durable:
     """DeepSpeed's way to files: each is hashed while it is written, then synced; `written` lists them."""
 
-    def __init__(self) -> None:
-        self.name = "durable"
+    def __init__(self, frozen: frozenset[str]) -> None:
+        self.name, self._frozen = "durable", frozen
         self.written: list[tuple[str, int, str]] = []
 
     def save(self, state_dict: Any, path: str) -> None:
         import torch
 
+        if self._frozen and isinstance(module := state_dict.get("module"), dict):
+            # DeepSpeed leaves frozen weights out by their first name; tied ones (lm_head) would come back by the second.
+            state_dict = state_dict | {"module": {n: v for n, v in module.items() if n not in self._frozen}}
         with open(path, "wb") as stream:
             hashing: Any = _Hashing(stream)
-            torch.save(state_dict, hashing)
+            try:
+                torch.save(state_dict, hashing)
+            except RuntimeError:
+                if hashing.fault is not None:  # torch reports its own confusion, not the disk's error
+                    raise hashing.fault from None
+                raise
             stream.flush()
             os.fchmod(stream.fileno(), 0o644)
             os.fsync(stream.fileno())
@@ -154,11 +162,16 @@ class _Hashing:
 
     def __init__(self, stream: Any) -> None:
         self._stream, self.sha, self.size = stream, hashlib.sha256(), 0
+        self.fault: OSError | None = None
 
     def write(self, data: Any) -> int:
         self.sha.update(data)
         self.size += len(data)
-        self._stream.write(data)
+        try:
+            self._stream.write(data)
+        except OSError as exc:
+            self.fault = exc
+            raise
         return len(data)
 
     def flush(self) -> None:
@@ -175,7 +188,8 @@ class Engine:
         self._deepspeed, self._optimizer, _, _ = deepspeed.initialize(
             model=model, optimizer=_adamw(model, settings), config=config, dist_init_required=False
         )
-        self._files = _Durable()
+        frozen = [n for n, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad]
+        self._files = _Durable(frozenset(frozen if settings.lora else ()))
         self._deepspeed.checkpoint_engine = self._files
 
     def __call__(self, **inputs: Any) -> Any:

@@ -85,6 +85,11 @@ class Loop:
         """Do the next step; True when any rank has been warned by its end."""
         step = done.step + 1
         rate = self.settings.lr_at(step, self.method.total_steps)
+        policies = self.peers.policies
+        # Gloo's own bound comes first, since it can say more.
+        self.watchdog.beat(
+            f"step {step}", policies.start_timeout_s if done.loss is None else policies.peer_timeout_s + 10
+        )
         outcome = self.method.step(self.engine, step, rate)
         names = sorted(outcome.shares)
         sums = self.peers.total(
@@ -99,7 +104,7 @@ class Loop:
                 found=f"loss {loss}, gradient norm {outcome.grad_norm}",
             )
         if done.loss is None:
-            self.peers.set_timeouts(self.peers.policies.peer_timeout_s)  # loading is over, and with it its patience
+            self.peers.set_timeouts(policies.peer_timeout_s)  # loading is over, and with it its patience
             self.on_first_step()
         self.watchdog.rest()
         done.step, done.loss, done.tokens = step, loss, done.tokens + outcome.tokens
@@ -107,6 +112,7 @@ class Loop:
         return sums[0] > 0
 
     def _validate(self, done: Progress) -> None:
+        self.watchdog.beat("validation", self.peers.policies.peer_timeout_s + 10)
         loss = self.method.validate(self.engine)
         self.watchdog.rest()
         if loss is not None:

@@ -35,6 +35,7 @@ def quiet_libraries(accelerator: str = "cpu") -> None:
         HF_HUB_DISABLE_TELEMETRY="1",
         DS_ACCELERATOR=accelerator,
     )
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost peer is one line of ours, not pages of C++ frames
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -54,6 +55,8 @@ def check_folder(path: Path) -> Path:
             found=", ".join(found),
             allowed="weights as safetensors; pickled weights (.bin, .pt) can run code and are not read",
         )
+    for file in sorted(path.glob("*.safetensors")):
+        _header(file)
     return path
 
 
@@ -75,14 +78,20 @@ def identity(path: Path, files: Sequence[Mapping[str, Any]] = ()) -> str:
 
 
 def _header(path: Path) -> Any:
+    """The header of a safetensors file, which must be as long as its tensors say (a copy that was cut is not)."""
     try:
         with open(path, "rb") as stream:
             (size,) = struct.unpack("<Q", stream.read(8))
             if size > 100 << 20:
                 raise ValueError("its header is larger than 100 MB")
-            return json.loads(stream.read(size))
-    except (OSError, ValueError, struct.error) as exc:
-        raise refuse("E-TRAIN-032", f"not a readable safetensors file: {exc}", field=os.fspath(path)) from exc
+            header = json.loads(stream.read(size))
+            ends = [t["data_offsets"][1] for n, t in header.items() if n != "__metadata__"]
+            length, wanted = os.fstat(stream.fileno()).st_size, 8 + size + max(ends, default=0)
+            if length != wanted:
+                raise ValueError(f"it has {length} bytes instead of {wanted}")
+            return header
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as exc:
+        raise refuse("E-TRAIN-032", f"not a whole safetensors file: {exc}", field=os.fspath(path)) from exc
 
 
 def tokenizer_digest(path: Path) -> str:

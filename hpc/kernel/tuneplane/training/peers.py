@@ -18,6 +18,8 @@ from tuneplane.training.refusals import Refused, refuse
 from tuneplane.training.warning import Warned
 
 _BEAT_S = 1.0
+_ASK_S = 1.0
+_READ_S = 10.0
 _MARKS = (
     "connection closed by peer",
     "connection reset by peer",
@@ -40,17 +42,21 @@ class PeerLost(Exception):  # noqa: N818 - a state of the world, not a mistake
     """Another rank disappeared, fell silent, or never came."""
 
 
-def is_peer_loss(exc: BaseException | None) -> bool:
-    """True if `exc`, or what it came from, is the network's way to say that another rank is gone."""
+def peer_loss(exc: BaseException | None) -> str:
+    """What the loss of a peer looked like, if that is what `exc`, or what it came from, says; else nothing."""
     import torch.distributed as dist
 
     while exc is not None:
-        if isinstance(exc, (PeerLost, dist.DistError)):
-            return True
-        if isinstance(exc, RuntimeError) and any(mark in str(exc).lower() for mark in _MARKS):
-            return True
+        if isinstance(exc, PeerLost):
+            return str(exc)
+        text = str(exc).lower()
+        if mark := next((m for m in _MARKS if m in text), ""):
+            if isinstance(exc, RuntimeError):
+                return mark
+        elif isinstance(exc, dist.DistError):
+            return text.splitlines()[0]
         exc = exc.__cause__ or exc.__context__
-    return False
+    return ""
 
 
 class Peers:
@@ -124,7 +130,16 @@ class Peers:
             stop.set()
             beat.join()
             self._store.set(f"{key}/done", json.dumps(answer))
+            if "value" not in answer:
+                self._has_read(key)
         return answer["value"]
+
+    def _has_read(self, key: str) -> None:
+        """This rank knows the reason and is about to leave. Rank 0 holds the store: it stays, for a short time, until all have read it."""
+        self._within(lambda: self._store.add(f"{key}/read", 1))
+        end = time.monotonic() + _READ_S
+        while self.first and time.monotonic() < end and self._store.add(f"{key}/read", 0) < self.place.world_size:
+            time.sleep(0.02)
 
     def _beat(self, key: str, stop: threading.Event) -> None:
         while not stop.wait(_BEAT_S):
@@ -145,6 +160,8 @@ class Peers:
             time.sleep(pause)
             pause = min(0.5, pause * 1.5)
         answer = json.loads(self._store.get(f"{key}/done"))
+        if "value" not in answer:
+            self._has_read(key)
         if "refused" in answer:
             raise Refused.from_json(answer["refused"])
         if "warned" in answer:
@@ -152,6 +169,30 @@ class Peers:
         if "failed" in answer:
             raise PeerLost(f"the rank that did '{name}' failed: {answer['failed']}")
         return answer["value"]
+
+    def tell(self, words: str) -> None:
+        """Leave a word for the others before this rank fails; only the first one that is left counts."""
+        self._within(lambda: self._store.compare_set("end", "", f"rank {self.place.rank} {words}"))
+
+    def heard(self) -> str:
+        """The word that a failing rank left; nothing when there is none, or when rank 0, who keeps it, is gone."""
+        return str(self._within(lambda: self._store.get("end").decode() if self._store.check(["end"]) else "") or "")
+
+    @staticmethod
+    def _within(ask: Callable[[], Any]) -> Any:
+        """The store's answer, or None: a dead or stopped rank 0 must not hold this one up."""
+        answers: list[Any] = []
+
+        def work() -> None:
+            try:
+                answers.append(ask())
+            except Exception:  # noqa: S110 - whatever it is, there is no answer
+                pass
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(_ASK_S)
+        return answers[0] if answers else None
 
     def part(self) -> None:
         """Meet a last time and take the groups down, so that nobody mistakes an end for a loss."""

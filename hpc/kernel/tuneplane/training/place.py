@@ -86,7 +86,7 @@ class Place:
             exp_dir=Path(text("TUNEPLANE_EXP_DIR")),
             checkpoint_dir=Path(text("TUNEPLANE_CHECKPOINT_DIR")),
             run_id=text("TUNEPLANE_RUN_ID"),
-            attempt=whole("TUNEPLANE_ATTEMPT", 1),
+            attempt=whole("TUNEPLANE_ATTEMPT", 0),
         )
         if not wrong and (place.rank >= place.world_size or place.local_rank >= place.local_world_size):
             wrong.append(

@@ -39,8 +39,13 @@ class Job:
 
         quiet_libraries("cuda" if self.launch.gpus_per_node else "cpu")
         self.device = choose_device(self.place, self.launch.gpus_per_node)
+        policies = self.launch.policies
         self.watchdog = Watchdog().start()
-        self.peers = meet(self.place, self.launch.policies, self.device)
+        self.watchdog.beat("meeting the other ranks", policies.rendezvous_timeout_s + policies.start_timeout_s)
+        self.peers = meet(self.place, policies, self.device)
+        self.watchdog.beat(
+            "loading rows and model", 3 * policies.start_timeout_s
+        )  # each of three waits has its own bound
 
 
 def leave(code: int) -> NoReturn:
@@ -67,6 +72,7 @@ def run(train: Callable[[Job], None]) -> NoReturn:
         _last_words(job, "done")
         leave(exits.DONE)
     except Refused as exc:
+        _tell(job, f"refused: {exc.reasons[0].code} {exc.reasons[0].message}")
         _last_words(job, f"refused\n{exc}")
         leave(exits.REFUSED)
     except warning.Warned as exc:
@@ -80,14 +86,18 @@ def run(train: Callable[[Job], None]) -> NoReturn:
 
 def _other_end(job: Job | None, exc: BaseException) -> NoReturn:
     from tuneplane.training.loop import Preempted
-    from tuneplane.training.peers import is_peer_loss
+    from tuneplane.training.peers import peer_loss
 
     if isinstance(exc, Preempted):
         _agreed_end(job, f"preempted; step {exc.step} is saved" if exc.step else "preempted before the first step")
-    if is_peer_loss(exc):
-        _last_words(job, f"a peer was lost: {_first_line(exc)}; this rank stops (exit {exits.PEER_LOST})")
+    if lost := peer_loss(exc):
+        print(f"detail: {_first_line(exc)}", file=sys.stderr)
+        doing = f", in {job.watchdog.doing}" if job and job.watchdog else ""
+        said = f" ({words})" if job and job.peers and (words := job.peers.heard()) else ""
+        _last_words(job, f"a peer was lost{doing}: {lost}{said}; this rank stops (exit {exits.PEER_LOST})")
         leave(exits.PEER_LOST)
     traceback.print_exception(exc)
+    _tell(job, f"failed: {type(exc).__name__}: {_first_line(exc)}")
     _last_words(job, f"failed: {type(exc).__name__}: {_first_line(exc)}")
     leave(exits.REFUSED)
 
@@ -108,6 +118,11 @@ def _part(job: Job) -> None:
         job.watchdog.beat("the last meeting", job.launch.policies.peer_timeout_s)
         job.peers.part()
         job.watchdog.stop()
+
+
+def _tell(job: Job | None, words: str) -> None:
+    if job and job.peers:
+        job.peers.tell(words)
 
 
 def _first_line(exc: BaseException) -> str:

@@ -52,10 +52,9 @@ class Supervised:
         tokens = sum(self.train.length(i) for ids in rounds for i in ids)
         # Gradients are averaged over the ranks; the global mean over tokens needs their sum.
         scale = self.peers.place.world_size / targets
-        lost, bound = 0.0, self.peers.policies.peer_timeout_s + 10
+        lost = 0.0
         for ids in rounds:
-            if step > 1:
-                self._watchdog.beat(f"step {step}", bound)
+            self._watchdog.again()
             summed = self._summed_loss(engine, self.train, self._mine(ids))
             engine.backward(summed * scale)
             lost += float(summed.detach())
@@ -111,7 +110,7 @@ class Supervised:
         engine.train(False)
         with torch.no_grad():
             for start in range(0, len(held_out), self._round):
-                self._watchdog.beat("validation", self.peers.policies.peer_timeout_s + 10)
+                self._watchdog.again()
                 first = start + self.peers.place.rank * size
                 mine = range(first, min(first + size, len(held_out)))
                 summed = float(self._summed_loss(engine, held_out, mine or [0]))

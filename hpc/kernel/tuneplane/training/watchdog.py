@@ -23,7 +23,7 @@ class Watchdog:
 
     def __init__(self, end: Callable[[str], None] = _end, clock: Callable[[], float] = time.monotonic) -> None:
         self._end, self._clock = end, clock
-        self._doing, self._until = "", float("inf")
+        self._doing, self._limit, self._until = "starting", float("inf"), float("inf")
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -38,12 +38,21 @@ class Watchdog:
 
     def beat(self, doing: str, limit_s: float) -> None:
         self._until = float("inf")  # in this order, so that the new text never meets the old time
-        self._doing = doing
+        self._doing, self._limit = doing, limit_s
         self._until = self._clock() + limit_s
+
+    def again(self) -> None:
+        """Still the same, but a part of it is done: the time starts anew."""
+        self._until = self._clock() + self._limit
+
+    @property
+    def doing(self) -> str:
+        """What the main thread said last."""
+        return self._doing
 
     def rest(self) -> None:
         """Nothing is awaited now."""
-        self._until = float("inf")
+        self._limit = self._until = float("inf")
 
     def look(self) -> None:
         """End the rank if the time is over."""

@@ -1,0 +1,43 @@
+"""Fixtures of the training tests: a tiny model, rows with known answers, one torch thread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny model with its tokenizer, made by the program that the demo uses."""
+    out = tmp_path_factory.mktemp("tiny") / "model"
+    subprocess.run([sys.executable, "-m", "tuneplane.training.tiny", str(out)], check=True, capture_output=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """200 small additions; the held-out ones lie beside them."""
+    from tuneplane.training.sums import held_out_path, make
+
+    out = tmp_path_factory.mktemp("rows") / "sums.jsonl"
+    train, held_out = make(200, 20, seed=0)
+    out.write_text("\n".join(train) + "\n")
+    held_out_path(out).write_text("\n".join(held_out) + "\n")
+    return out
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    """The tiny model's tokenizer, without the model."""
+    from tuneplane.training.tiny import make_tokenizer
+
+    return make_tokenizer()

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tuneplane.training.metrics import Reporter, clock_text, progress_line, thousands
+
+
+def test_the_progress_line_is_as_documented() -> None:
+    assert progress_line(12, 80, 1.2341, 1e-4, 1234.4, 70) == (
+        "step 12/80  loss 1.234  lr 1.0e-04  1 234 tokens/s  eta 0:01:10"
+    )
+
+
+def test_times_and_numbers_for_people() -> None:
+    assert [clock_text(s) for s in (0, 59.6, 3600, 360_000)] == ["0:00:00", "0:01:00", "1:00:00", "100:00:00"]
+    assert [thousands(n) for n in (7, 1234, 1234567)] == ["7", "1 234", "1 234 567"]
+
+
+def test_every_step_is_a_line_of_json_and_only_some_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter = Reporter(tmp_path / "out", True, log_steps=4, total_steps=9)
+    for step in range(1, 10):
+        reporter.step(step, 2.0, 1e-3, 0.5, 64, {"accuracy": 0.25})
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 10))
+    assert set(lines[0]) == {
+        "step", "total_steps", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "elapsed_s", "time", "accuracy",
+    }  # fmt: skip
+    assert (lines[0]["tokens"], lines[0]["accuracy"], lines[0]["time"][-1]) == (64, 0.25, "Z")
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["1/9", "4/9", "8/9", "9/9"]
+
+
+def test_saves_and_validation_have_their_own_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = Reporter(tmp_path, True, 1, 9)
+    reporter.saved(4, 1.5, 2_000_000, "warning")
+    reporter.validation(4, 1.25)
+    save = json.loads((tmp_path / "saves.jsonl").read_text())
+    assert (save["step"], save["seconds"], save["bytes"], save["reason"]) == (4, 1.5, 2_000_000, "warning")
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["validation_loss"] == 1.25
+    assert capsys.readouterr().out == "step 4/9  saved (warning), 2.0 MB in 1.50 s\nstep 4/9  validation loss 1.250\n"
+
+
+def test_other_ranks_write_and_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = Reporter(tmp_path / "out", False, 1, 9)
+    reporter.step(1, 2.0, 1e-3, 0.5, 64, {})
+    reporter.saved(1, 1.0, 1, "warning")
+    reporter.result({})
+    reporter.say("x")
+    assert not (tmp_path / "out").exists()
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tuneplane.training.model import check_folder, identity, load_model, load_tokenizer, tokenizer_digest
+from tuneplane.training.refusals import Refused
+from tuneplane.training.settings import parse
+
+
+@pytest.fixture
+def folder(tiny: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model, to be harmed."""
+    return Path(shutil.copytree(tiny, tmp_path / "model"))
+
+
+HARMS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no config": (lambda m: (m / "config.json").unlink(), "E-TRAIN-030 inputs.model: no config.json"),
+    "pickled weights": (
+        lambda m: (m / "model.safetensors").rename(m / "pytorch_model.bin"),
+        r"E-TRAIN-031 inputs.model: no \*\.safetensors(.|\n)*pytorch_model\.bin(.|\n)*can run code",
+    ),
+    "cut weights": (
+        lambda m: os.truncate(m / "model.safetensors", 100_000),
+        r"E-TRAIN-032 .*has 100000 bytes instead of",
+    ),
+    "empty weights": (lambda m: os.truncate(m / "model.safetensors", 0), "E-TRAIN-032 .*not a whole safetensors file"),
+    "no header": (lambda m: (m / "model.safetensors").write_bytes(b"\xff" * 64), "E-TRAIN-032 .*larger than 100 MB"),
+    "header of another kind": (
+        lambda m: (m / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"[]"),
+        "E-TRAIN-032 .*not a whole safetensors file",
+    ),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=lambda h: h.replace(" ", "-"))
+def test_a_folder_at_fault_is_refused_before_anything_is_loaded(folder: Path, harm: str) -> None:
+    act, reason = HARMS[harm]
+    act(folder)
+    with pytest.raises(Refused, match=reason):
+        check_folder(folder)
+
+
+def test_a_good_folder_passes(folder: Path) -> None:
+    assert check_folder(folder) == folder
+
+
+def test_a_tokenizer_that_cannot_be_loaded_is_refused(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{")
+    (folder / "tokenizer_config.json").write_text("{")
+    with pytest.raises(Refused, match="E-TRAIN-033"):
+        load_tokenizer(folder)
+
+
+def test_a_model_whose_weights_do_not_fit_its_configuration_is_refused(folder: Path) -> None:
+    import torch
+
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "nobody-knows-it", "architectures": None}))
+    with pytest.raises(Refused, match="E-TRAIN-034"):
+        load_model(folder, parse({}), torch.float32)
+
+
+def test_code_in_a_model_folder_is_not_run(folder: Path, tmp_path: Path) -> None:
+    import torch
+
+    witness = tmp_path / "ran"
+    (folder / "evil.py").write_text(f"open({str(witness)!r}, 'w')\nclass M: pass\n")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.M", "AutoModelForCausalLM": "evil.M"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Refused, match="E-TRAIN-034"):
+        load_model(folder, parse({}), torch.float32)
+    assert not witness.exists()
+
+
+def test_lora_targets_that_the_model_has_not_are_refused_with_those_it_has(folder: Path) -> None:
+    import torch
+
+    with pytest.raises(
+        Refused, match=r"E-TRAIN-015 (.|\n)*allowed  down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
+    ):
+        load_model(folder, parse({"lora_rank": 4, "lora_targets": "query"}), torch.float32)
+
+
+def test_lora_goes_where_it_is_told_and_trains_nothing_else(folder: Path) -> None:
+    import torch
+
+    model = load_model(folder, parse({"lora_rank": 4, "lora_targets": "q_proj, v_proj"}), torch.float32)
+    trained = {n for n, p in model.named_parameters() if p.requires_grad}
+    assert len(trained) == 2 * 2 * 2
+    assert all("lora_" in n and ("q_proj" in n or "v_proj" in n) for n in trained)
+
+
+def test_the_identity_of_a_model_sees_its_files(folder: Path) -> None:
+    first = identity(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-5}))
+    assert identity(folder) != first
+
+
+def test_the_identity_is_that_of_the_input_record_s_digests_where_all_are_there(folder: Path) -> None:
+    files = [{"path": "a", "size": 1, "sha256": "sha256:1"}, {"path": "b", "size": 1, "sha256": "sha256:2"}]
+    assert identity(folder, files) == identity(folder, files[::-1])
+    assert identity(folder, files) != identity(folder, [files[0], {**files[1], "sha256": "sha256:3"}])
+    assert identity(folder, [files[0], {"path": "b", "size": 1, "mtime_ns": 5, "uid": 0}]) == identity(folder)
+
+
+def test_the_tokenizer_s_digest_sees_the_chat_template(folder: Path) -> None:
+    first = tokenizer_digest(folder)
+    with open(folder / "chat_template.jinja", "a") as stream:
+        stream.write(" ")
+    assert tokenizer_digest(folder) != first

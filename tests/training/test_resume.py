@@ -1,0 +1,277 @@
+"""Exact resume: what an interrupted run computes is what an uninterrupted one computes, to the last bit (P35), for every ZeRO stage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks import Attempt, Run
+from tuneplane.training.sums import held_out_path
+
+pytestmark = pytest.mark.train
+STEPS = 8
+CASES = [(zero, rank) for zero in (0, 1, 2, 3) for rank in (0, 4)]
+NAMES = [f"zero{zero}-{'lora' if rank else 'full'}" for zero, rank in CASES]
+
+Make = Callable[..., Run]
+Straight = Callable[..., Attempt]
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory, tiny: Path, sums: Path) -> Make:
+    """A new run on the tiny model; dropout is on where there are adapters, so that random numbers matter."""
+
+    def run(zero: int = 2, rank: int = 0, **more: Any) -> Run:
+        settings = {
+            "zero_stage": zero,
+            "lora_rank": rank,
+            "lora_dropout": 0.1 if rank else 0.0,
+            "gradient_accumulation": 2,
+            "gradient_checkpointing": zero in (1, 3),
+            "max_steps": STEPS,
+            "save_steps": 4,
+            "keep_checkpoints": 3,
+        }
+        made = Run(tmp_path_factory.mktemp("run") / "run", tiny, sums, **(settings | more))
+        made.validation = held_out_path(sums)
+        return made
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def straight(make: Make) -> Straight:
+    """The uninterrupted run of a case, made once."""
+    known: dict[str, Attempt] = {}
+
+    def run(zero: int, rank: int, **more: Any) -> Attempt:
+        key = json.dumps([zero, rank, more])
+        if key not in known:
+            known[key] = make(zero, rank, **more).complete()
+        return known[key]
+
+    return run
+
+
+def weights(attempt: Attempt) -> dict[str, str]:
+    files = sorted((attempt.out / "final").glob("*.safetensors"))
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def assert_continues(attempt: Attempt, whole: Attempt, done: int) -> None:
+    """`attempt` began after step `done` and computed the rest exactly as `whole` did."""
+    exact = ("loss", "lr", "grad_norm", "tokens", "total_steps")
+    wanted = {m["step"]: [m[k] for k in exact] for m in whole.metrics() if m["step"] > done}
+    assert {m["step"]: [m[k] for k in exact] for m in attempt.metrics()} == wanted
+    assert weights(attempt) == weights(whole)
+    assert len(weights(attempt)) == 1
+    kept = ("final_loss", "validation_loss", "tokens", "steps", "samples_sha256", "parameters_trainable")
+    assert {k: attempt.result()[k] for k in kept} == {k: whole.result()[k] for k in kept}
+    assert f"at step {done} of {STEPS}: step-{done:09d} verified" in attempt.log(0)
+
+
+@pytest.mark.parametrize(("zero", "rank"), CASES, ids=NAMES)
+def test_p35_a_resumed_run_is_bit_identical(zero: int, rank: int, make: Make, straight: Straight) -> None:
+    whole = straight(zero, rank)
+    later = make(zero, rank)
+    shutil.copytree(whole.root / "checkpoints" / "step-000000004", later.root / "checkpoints" / "step-000000004")
+    assert_continues(later.complete(), whole, 4)
+
+
+def test_p35_a_resumed_bf16_run_is_bit_identical(make: Make, straight: Straight) -> None:
+    whole = straight(2, 4, precision="bf16")
+    assert whole.result()["precision"] == "bf16"
+    later = make(2, 4, precision="bf16")
+    shutil.copytree(whole.root / "checkpoints" / "step-000000004", later.root / "checkpoints" / "step-000000004")
+    assert_continues(later.complete(), whole, 4)
+
+
+@pytest.mark.parametrize(
+    ("zero", "rank", "number", "warned"),
+    [(2, 0, signal.SIGUSR2, [0, 1]), (3, 4, signal.SIGTERM, [1])],
+    ids=["usr2-to-all", "term-to-one"],
+)
+def test_p33_a_warning_makes_all_ranks_save_at_one_step_edge_and_the_run_goes_on(
+    zero: int, rank: int, number: signal.Signals, warned: list[int], make: Make, straight: Straight
+) -> None:
+    whole = straight(zero, rank)
+    run = make(zero, rank, save_steps=0)
+    first = run.start()
+    first.until_step(2)
+    for one in warned:
+        first.processes[one].send_signal(number)
+    assert first.wait() == [85, 85]
+    (done,) = {m["step"] for m in first.metrics()[-1:]}
+    assert [first.last_line(r) for r in (0, 1)] == [f"rank {r}: preempted; step {done} is saved" for r in (0, 1)]
+    saves = [json.loads(line) for line in (first.out / "saves.jsonl").read_text().splitlines()]
+    assert [(s["step"], s["reason"]) for s in saves] == [(done, "warning")]
+    pointer = json.loads((run.root / "checkpoints" / "latest.json").read_text())
+    assert (pointer["step"], pointer["attempt"]) == (done, 1)
+    assert 2 <= done < STEPS
+    second = run.complete()
+    assert first.losses() | second.losses() == whole.losses()
+    assert second.result()["resumed_from"] == {"step": done, "checkpoint": f"step-{done:09d}", "attempt": 1}
+    assert_continues(second, whole, done)
+
+
+def test_a_killed_rank_ends_its_peer_at_once_and_the_run_goes_on_from_the_last_checkpoint(
+    make: Make, straight: Straight
+) -> None:
+    whole = straight(2, 0)
+    run = make(2, 0)
+    first = run.start()
+    first.until(lambda: (run.root / "checkpoints" / "latest.json").exists())
+    first.processes[1].kill()
+    assert first.wait(30) == [87, -9]
+    assert first.last_line(0).startswith("rank 0: a peer was lost, in ")
+    assert first.last_line(0).endswith("; this rank stops (exit 87)")
+    second = run.complete()
+    assert_continues(second, whole, 4)
+
+
+def test_p32_a_damaged_newest_checkpoint_is_passed_over_aloud_and_the_one_before_is_used(
+    make: Make, straight: Straight
+) -> None:
+    whole = straight(1, 4)
+    run = make(1, 4)
+    shutil.copytree(whole.root / "checkpoints", run.root / "checkpoints")
+    shard = next((run.root / "checkpoints" / f"step-{STEPS:09d}" / "deepspeed").glob("zero_pp_rank_1*"))
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    attempt = run.complete()
+    said = [line for line in attempt.log(0).splitlines() if "passed over" in line]
+    assert said == [
+        f"checkpoint step-{STEPS:09d} is passed over: deepspeed/{shard.name} is not what was written: its SHA-256 differs"
+    ]
+    assert_continues(attempt, whole, 4)
+
+
+def test_a_run_that_was_interrupted_in_its_export_exports_without_training_again(
+    make: Make, straight: Straight
+) -> None:
+    whole = straight(3, 0)
+    run = make(3, 0)
+    shutil.copytree(whole.root / "checkpoints", run.root / "checkpoints")
+    attempt = run.complete()
+    assert attempt.metrics() == []
+    assert weights(attempt) == weights(whole)
+    assert attempt.result()["steps"] == STEPS
+
+
+def test_p34_another_number_of_ranks_is_refused_with_both_numbers(make: Make, straight: Straight) -> None:
+    whole = straight(2, 0)
+    run = make(2, 0)
+    shutil.copytree(whole.root / "checkpoints", run.root / "checkpoints")
+    attempt = run.start(world=1)
+    assert attempt.wait() == [1]
+    log = attempt.log(0)
+    assert "E-TRAIN-041 step-000000008: world_size: the checkpoint was written by another number of ranks" in log
+    assert "found    1 ranks now\n    allowed  2 ranks" in log
+    assert attempt.metrics() == []
+
+
+def test_changed_settings_and_rows_are_refused_by_name_and_never_begun_again(
+    make: Make, straight: Straight, tmp_path: Path, sums: Path
+) -> None:
+    whole = straight(2, 0)
+    run = make(2, 0, learning_rate=2e-2, save_steps=3)
+    shutil.copytree(whole.root / "checkpoints", run.root / "checkpoints")
+    run.train = tmp_path / "other.jsonl"
+    run.train.write_text("\n".join(sums.read_text().splitlines()[1:]))
+    attempt = run.start()
+    assert attempt.wait() == [1, 1]
+    for rank in (0, 1):
+        log = attempt.log(rank)
+        assert "E-TRAIN-042 step-000000008: learning_rate: changed since the checkpoint was written" in log
+        assert "found    0.02 now\n    allowed  0.01 then" in log
+        assert "E-TRAIN-043 step-000000008: train: changed" in log
+        assert "save_steps" not in log
+    assert attempt.metrics() == []
+
+
+@pytest.mark.parametrize(
+    ("zero", "rank"), [(0, 0), (2, 4), (3, 0), (3, 4)], ids=["zero0", "zero2-lora", "zero3", "zero3-lora"]
+)
+def test_p50_the_artefact_gives_the_trained_model_s_loss_in_plain_transformers(
+    zero: int, rank: int, straight: Straight, tiny: Path, sums: Path
+) -> None:
+    from tuneplane.training.answers import load
+
+    attempt = straight(zero, rank)
+    final = attempt.out / "final"
+    network, tokenizer = load(tiny, final) if rank else load(final, None)
+    assert loss_of(network, tokenizer, held_out_path(sums)) == pytest.approx(
+        attempt.result()["validation_loss"], rel=1e-5
+    )
+    assert {oct(p.stat().st_mode & 0o777) for p in final.iterdir()} == {"0o644"}
+    assert oct(final.stat().st_mode & 0o777) == "0o755"
+
+
+def loss_of(network: Any, tokenizer: Any, rows: Path) -> float:
+    """Mean loss over the answer tokens, one row at a time, by transformers' own loss."""
+    import torch
+    from tuneplane.training.chat import Encoded, Encoder
+    from tuneplane.training.rows import read_rows
+
+    lost = count = 0.0
+    for got in Encoder(tokenizer, 128, "error").encode(list(read_rows(rows))):
+        assert isinstance(got, Encoded)
+        ids = torch.tensor([got.ids])
+        labels = ids.clone()
+        labels[:, : got.prompt] = -100
+        with torch.no_grad():
+            lost += float(network(input_ids=ids, labels=labels).loss) * (len(got.ids) - got.prompt)
+        count += len(got.ids) - got.prompt
+    return lost / count
+
+
+def test_the_losses_are_those_of_a_plain_torch_loop_over_the_same_rows(
+    straight: Straight, tiny: Path, sums: Path
+) -> None:
+    """No DeepSpeed, one process, the whole global batch at once, transformers' own loss, torch's AdamW."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from tuneplane.training.chat import Encoded, Encoder
+    from tuneplane.training.rows import read_rows
+    from tuneplane.training.sampler import Order
+
+    model = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    rows = Encoder(AutoTokenizer.from_pretrained(tiny), 128, "error").encode(list(read_rows(sums)))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
+    order, losses, norms = Order(len(rows), 3), [], []
+    for step in range(STEPS):
+        batch = [rows[i] for i in order.ids(step * 8, 8)]
+        width = max(len(r.ids) for r in batch if isinstance(r, Encoded))
+        ids, labels, mask = (torch.full((8, width), fill) for fill in (0, -100, 0))
+        for line, row in enumerate(batch):
+            assert isinstance(row, Encoded)
+            ids[line, : len(row.ids)] = torch.tensor(row.ids)
+            labels[line, row.prompt : len(row.ids)] = torch.tensor(row.ids[row.prompt :])
+            mask[line, : len(row.ids)] = 1
+        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
+        optimiser.param_groups[0]["lr"] = 1e-2 * (1 - step / STEPS)
+        optimiser.step()
+        optimiser.zero_grad()
+        losses.append(float(loss.detach()))
+    for zero in (0, 2, 3):
+        attempt = straight(zero, 0)
+        assert list(attempt.losses().values()) == pytest.approx(losses, rel=2e-4)
+        assert [m["grad_norm"] for m in attempt.metrics()] == pytest.approx(norms, rel=2e-3)
+
+
+def test_ranks_micro_batches_and_accumulation_share_one_global_batch(make: Make, straight: Straight) -> None:
+    """Two ranks of two rows, twice = one rank of four rows, twice: the loss is a mean over the tokens of the global batch."""
+    two = straight(2, 0)
+    run = make(2, 0, micro_batch_size=8, gradient_accumulation=1)
+    one = run.complete(world=1)
+    assert list(one.losses().values()) == pytest.approx(list(two.losses().values()), rel=2e-4)
+    assert [m["tokens"] for m in one.metrics()] == [m["tokens"] for m in two.metrics()]

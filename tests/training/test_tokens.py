@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tuneplane.training.chat import Encoder
+from tuneplane.training.refusals import Refused
+from tuneplane.training.tokens import ensure, is_whole, open_tokens
+from tuneplane.training.warning import Warned
+
+TOKENIZER = "sha256:" + "0" * 64
+
+
+def encoder(tokenizer: Any, max_length: int = 200, over_long: str = "error") -> Encoder:
+    return Encoder(tokenizer, max_length, over_long, "rows.jsonl")
+
+
+def write(path: Path, completions: list[str]) -> Path:
+    path.write_text("".join(json.dumps({"prompt": "p", "completion": c}) + "\n" for c in completions))
+    return path
+
+
+def test_rows_come_back_as_they_were_encoded(tmp_path: Path, tokenizer: Any) -> None:
+    source = write(tmp_path / "rows.jsonl", [" one", " two three", " 4"])
+    tokens = open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer)))
+    assert len(tokens) == 3
+    ids, prompt = tokens.row(1)
+    assert tokenizer.decode(ids) == "p two three<|im_end|>"
+    assert (prompt, tokens.length(1), tokens.targets(1)) == (1, len(ids), len(ids) - 1)
+    assert tokens.meta["tokens"] == sum(tokens.length(i) for i in range(3))
+    assert tokens.meta["targets"] == sum(tokens.targets(i) for i in range(3))
+
+
+def test_p65_the_same_content_is_tokenised_once(tmp_path: Path, tokenizer: Any) -> None:
+    source = write(tmp_path / "rows.jsonl", [" one"])
+    first = ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer))
+    stamp = os.stat(first / "meta.json").st_mtime_ns
+
+    def never() -> None:
+        raise AssertionError("tokenised again")
+
+    moved = source.rename(tmp_path / "moved.jsonl")
+    assert ensure(tmp_path / "cache", moved, TOKENIZER, encoder(tokenizer), check=never) == first
+    assert os.stat(first / "meta.json").st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize("change", ["rows", "tokenizer", "length", "policy"])
+def test_anything_that_changes_the_tokens_changes_the_folder(tmp_path: Path, tokenizer: Any, change: str) -> None:
+    source = write(tmp_path / "rows.jsonl", [" one"])
+    first = ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer))
+    if change == "rows":
+        write(source, [" two"])
+    digest = TOKENIZER[:-1] + "1" if change == "tokenizer" else TOKENIZER
+    other = encoder(tokenizer, 100 if change == "length" else 200, "skip" if change == "policy" else "error")
+    assert ensure(tmp_path / "cache", source, digest, other) != first
+
+
+@pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "prompts.bin", "meta.json"])
+def test_a_damaged_cache_is_made_again(tmp_path: Path, tokenizer: Any, name: str) -> None:
+    source = write(tmp_path / "rows.jsonl", [" one", " two"])
+    folder = ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer))
+    good = {p.name: p.read_bytes() for p in folder.iterdir()}
+    (folder / name).write_bytes(bytes([good[name][0] ^ 1]) + good[name][1:])
+    assert not is_whole(folder)
+    assert ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer)) == folder
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == good
+
+
+def test_counts_say_what_the_policy_did(tmp_path: Path, tokenizer: Any) -> None:
+    source = write(tmp_path / "rows.jsonl", [" 1", " " + "1" * 30, " 2"])
+    skipped = open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 10, "skip")))
+    assert skipped.meta["counts"] == {"read": 3, "kept": 2, "truncated": 0, "skipped": 1, "unfit": 0}
+    cut = open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 10, "truncate")))
+    assert cut.meta["counts"] == {"read": 3, "kept": 3, "truncated": 1, "skipped": 0, "unfit": 0}
+    assert cut.length(1) == 10
+
+
+def test_over_long_rows_are_named_and_nothing_is_left_behind(tmp_path: Path, tokenizer: Any) -> None:
+    source = write(tmp_path / "rows.jsonl", [" " + "1" * 30, " 1", " " + "1" * 31])
+    with pytest.raises(Refused) as caught:
+        ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 10))
+    assert [(r.code, r.field) for r in caught.value.reasons] == [
+        ("E-TRAIN-024", "rows.jsonl:1"),
+        ("E-TRAIN-024", "rows.jsonl:3"),
+    ]
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_no_row_left_is_refused_with_the_counts(tmp_path: Path, tokenizer: Any) -> None:
+    source = write(tmp_path / "rows.jsonl", [" " + "1" * 30])
+    with pytest.raises(Refused, match=r"E-TRAIN-025(.|\n)*'skipped': 1"):
+        ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 10, "skip"))
+
+
+def test_a_warning_stops_the_work_and_leaves_nothing(tmp_path: Path, tokenizer: Any) -> None:
+    def warned() -> None:
+        raise Warned("SIGUSR2")
+
+    with pytest.raises(Warned):
+        ensure(tmp_path / "cache", write(tmp_path / "rows.jsonl", [" 1"]), TOKENIZER, encoder(tokenizer), check=warned)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_what_an_attempt_left_half_made_does_not_count(tmp_path: Path, tokenizer: Any) -> None:
+    source = write(tmp_path / "rows.jsonl", [" 1"])
+    folder = ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer))
+    half = folder.with_name(f".{folder.name}.tmp")
+    folder.rename(half)
+    (half / "meta.json").unlink()
+    assert ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer)) == folder
+    assert is_whole(folder)
+    assert not half.exists()
