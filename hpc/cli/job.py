@@ -87,7 +87,7 @@ def status(runs: tuple[str, ...], owner: str, as_json: bool) -> None:
     for word in runs:
         run = resolve(desk.root, word, desk.owner, newest=True)
         _, state = desk.state(run)
-        metrics = newest_metrics(run, state.attempt)
+        metrics = newest_metrics(run if state.element is None else run.element(state.element), state.attempt)
         report = read_report(run) or {}
         shown.append({**runview.run_json(run, state), "metrics": metrics, "result": report.get("result")})
         if not as_json:
@@ -117,6 +117,7 @@ def _status_of_all(desk: Desk, *, as_json: bool) -> None:
 @click.option("--node", type=click.IntRange(0), help="The launcher of one node.")
 @click.option("--batch", is_flag=True, help="The batch script's own output.")
 @click.option("--attempt", type=click.IntRange(0), help="One attempt only.")
+@click.option("--element", type=click.IntRange(0), help="One element of an array only.")
 @click.option("-n", "--lines", type=click.IntRange(0), default=200, show_default=True, help="The last LINES; 0: all.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended, through new attempts and ranks.")
 @click.option("--time", "times", is_flag=True, help="Show each line's time.")
@@ -124,8 +125,8 @@ def _status_of_all(desk: Desk, *, as_json: bool) -> None:
 @_owner_option
 @json_option
 def logs(
-    run: str, rank: int | None, node: int | None, batch: bool, attempt: int | None, lines: int, follow: bool, times: bool, raw: bool,
-    owner: str, as_json: bool,
+    run: str, rank: int | None, node: int | None, batch: bool, attempt: int | None, element: int | None, lines: int, follow: bool,
+    times: bool, raw: bool, owner: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Print logs: all ranks merged by time, or one source. Without RUN the newest run's."""
     from hpc.runs import logs as reading
@@ -138,7 +139,7 @@ def logs(
     number = rank if rank is not None else node
 
     def look() -> list[Source]:
-        return reading.sources(paths, kind=kind, number=number, attempt=attempt)
+        return reading.sources(paths, kind=kind, number=number, attempt=attempt, element=element)
 
     printer = _Printer(times=times, raw=raw, as_json=as_json, label=number is None and not batch)
     if not follow:
@@ -172,7 +173,8 @@ class _Printer:
                     click.echo(f"--- attempt {line.source.attempt} ---")
                 self._attempt = line.source.attempt
             moment = f"{line.time} " if self._times and line.time else ""
-            label = f"[{line.source.number}] " if self._label else ""
+            of = "" if line.source.element is None else f"{line.source.element}/"
+            label = f"[{of}{line.source.number}] " if self._label else ""
             click.echo(f"{moment}{label}{line.text if self._raw else plain(line.text)}", color=True if self._raw else None)
         sys.stdout.flush()
 

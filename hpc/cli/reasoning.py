@@ -28,7 +28,7 @@ def explain_run(desk: Desk, facts: Facts, state: RunState) -> Diagnosis:
         wanted = [job for _, job, _ in dependencies(state.dependency)]
         if wanted:
             parents = {str(r.base_id): r.state for r in _history(desk, state, wanted)}
-    return diagnose(facts, state, gather(facts.run, state.attempt), steps=steps, parents=parents)
+    return diagnose(facts, state, gather(facts.run, state.attempt, state.element), steps=steps, parents=parents)
 
 
 def _history(desk: Desk, state: RunState, ids: list[str], *, steps: bool = False) -> list[JobRow]:

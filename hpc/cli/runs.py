@@ -34,13 +34,14 @@ def run() -> None:
 @json_option
 def ls(everybody: bool, owner: str, as_json: bool) -> None:
     """List run records as the files tell them, without asking Slurm."""
+    from hpc.runs.arrays import decide_run
     from hpc.runs.records import read_facts
-    from hpc.runs.state import Look, decide
+    from hpc.runs.state import Look
 
     desk = Desk(owner)
     names = owners(desk.root) if everybody else [desk.owner]
     now = time.time()
-    rows = [(r, decide(read_facts(r), Look(), now)) for name in names for r in all_runs(desk.root, name)]
+    rows = [(r, decide_run(read_facts(r), Look(), now)) for name in names for r in all_runs(desk.root, name)]
     rows.sort(key=lambda row: (row[1].submitted_at or 0.0, row[0].run_id), reverse=True)
     if as_json:
         print_json({"runs": [runview.run_json(*row) for row in rows]})

@@ -71,6 +71,7 @@ def run_json(run: RunPaths, state: RunState) -> dict[str, Any]:
         "message": state.message,
         "attempt": state.attempt,
         "attempts": state.attempts,
+        "element": state.element,
         "job_id": state.job_id or None,
         "kind": state.kind or None,
         "fleet": state.fleet or None,

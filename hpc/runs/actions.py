@@ -65,11 +65,15 @@ def stop(run: RunPaths, facts: Facts, state: RunState, actor: Actor, slurm: Call
     submission = facts.last_submission
     if submission is None or (state.final and state.cls != "unknown") or state.cls == "vanished":
         raise Refusal("E-RUNS-010", f"{run.run_id} has ended: {state.end_class or state.cls}", field=run.run_id, found=state.cls)
-    try:
-        write_json_new(run.root / "stop_requested", {"at": actor.now(), "by": actor.name})
+    fresh = False
+    for place in (run.root, *(run.element(n).root for n, _ in facts.elements)):
+        try:
+            write_json_new(place / "stop_requested", {"at": actor.now(), "by": actor.name})
+            fresh = True
+        except FileExistsError:
+            pass  # asked before; asking Slurm again does no harm
+    if fresh:
         record(run, actor, "stop", "stopping", "running", "stop requested")
-    except FileExistsError:
-        pass  # asked before; asking Slurm again does no harm
     return _stop_local(run, submission) if submission.kind == "local" else _stop_slurm(submission, actor, slurm())
 
 

@@ -70,18 +70,19 @@ class Clues:
     batch_tail: tuple[str, ...] = ()
 
 
-def gather(run: RunPaths, attempt: int | None) -> Clues:
-    """Read the attempt's records and the ends of its logs. What cannot be read is left out."""
+def gather(run: RunPaths, attempt: int | None, element: int | None = None) -> Clues:
+    """Read the attempt's records and the ends of its logs, of one element if the run is an array. What cannot be read is left out."""
     batch = sources(run, kind="batch")
     batch_lines = _tail(batch[-1], 200) if batch else []
     memory = next((line for line in batch_lines if _MEMORY.search(line.text)), None)
     shown = tuple(plain(line.text) for line in batch_lines[-5:])
     if attempt is None:
         return Clues(batch_log=bool(batch), batch_tail=shown, memory=memory)
-    ranks, silent, refused = _nodes(run.attempt(attempt).nodes)
-    logs = sources(run, kind="rank", attempt=attempt)
+    part = run if element is None else run.element(element)
+    ranks, silent, refused = _nodes(part.attempt(attempt).nodes)
+    logs = sources(part, kind="rank", attempt=attempt)
     found = [_errors(_tail(source, _TAIL_LINES)) for source in _interesting(logs, ranks)]
-    node_logs = [_errors(_tail(source, _TAIL_LINES)) for source in sources(run, kind="node", attempt=attempt)] if not any(found) else []
+    node_logs = [_errors(_tail(source, _TAIL_LINES)) for source in sources(part, kind="node", attempt=attempt)] if not any(found) else []
     firsts = [lines[0] for lines in (*found, *node_logs) if lines]
     memory = memory or next((line for lines in found for line in lines if _MEMORY.search(line.text)), None)
     first = min(firsts, key=lambda line: (line.time or "~", line.source.number), default=None)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tuneplane.contract.layout import RunPaths
+from tuneplane.contract.layout import AttemptPaths, RunPaths
 
 from hpc.errors import Refusal
 from hpc.runs.records import numbers
@@ -30,12 +30,13 @@ _LONGEST: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """One log file: attempt, kind (`rank`, `node`, `batch`), its number, its path."""
+    """One log file: attempt, kind (`rank`, `node`, `batch`), its number, its path, and the array element that it is of."""
 
     attempt: int
     kind: str
     number: int
     path: Path
+    element: int | None = None
 
     @property
     def label(self) -> str:
@@ -52,27 +53,38 @@ class Line:
 
     def as_json(self) -> dict[str, object]:
         return {
-            "attempt": self.source.attempt, "source": self.source.kind, "number": self.source.number, "time": self.time or None,
-            "text": self.text,
+            "attempt": self.source.attempt, "source": self.source.kind, "number": self.source.number,
+            "element": self.source.element, "time": self.time or None, "text": self.text,
         }  # fmt: skip
 
 
-def sources(run: RunPaths, *, kind: str = "rank", number: int | None = None, attempt: int | None = None) -> list[Source]:
-    """The log files that exist now, by attempt and number. `kind`: rank, node or batch (the submission's own output)."""
+def sources(
+    run: RunPaths, *, kind: str = "rank", number: int | None = None, attempt: int | None = None, element: int | None = None
+) -> list[Source]:
+    """The log files that exist now. `kind`: rank, node or batch (the submission's own output). Of an array all elements, or one."""
     if kind == "batch":
         found = [Source(n, "batch", n, run.batch / f"{n}.log") for n in numbers(run.batch, ".log")]
         return [s for s in found if attempt is None or s.attempt == attempt]
     out = []
-    for n in numbers(run.attempts) if attempt is None else [attempt]:
-        try:
-            names = os.listdir(run.attempt(n).logs)
-        except OSError:
-            continue
-        for name in names:
-            match = _SOURCE.match(name)
-            if match and match.group(1) == kind and number in (None, int(match.group(2))):
-                out.append(Source(n, kind, int(match.group(2)), run.attempt(n).logs / name))
-    return sorted(out, key=lambda s: (s.attempt, s.number))
+    indices = [element] if element is not None else [None, *numbers(run.array)]
+    for index in indices:
+        part = run if index is None else run.element(index)
+        for n in numbers(part.attempts) if attempt is None else [attempt]:
+            out += _in_attempt(part.attempt(n), kind, number, index)
+    return sorted(out, key=lambda s: (s.attempt, s.element or 0, s.number))
+
+
+def _in_attempt(paths: AttemptPaths, kind: str, number: int | None, element: int | None) -> list[Source]:
+    try:
+        names = os.listdir(paths.logs)
+    except OSError:
+        return []
+    matches = [(m, name) for name in names if (m := _SOURCE.match(name)) and m.group(1) == kind]
+    return [
+        Source(paths.number, kind, int(m.group(2)), paths.logs / name, element)
+        for m, name in matches
+        if number in (None, int(m.group(2)))
+    ]
 
 
 def split_line(raw: str, before: str) -> tuple[str, str]:
@@ -122,14 +134,14 @@ def tail(source: Source, count: int, until: int | None = None) -> list[Line]:
 def merged(streams: Iterable[list[Line]]) -> Iterator[Line]:
     """Lines of several files as one, by attempt and time; a file's own order is kept whatever its clock says. Pure."""
 
-    def keyed(lines: list[Line]) -> Iterator[tuple[int, str, int, int, Line]]:
+    def keyed(lines: list[Line]) -> Iterator[tuple[int, str, int, int, int, Line]]:
         latest = ""
         for at, line in enumerate(lines):
             latest = max(latest, line.time)
-            yield line.source.attempt, latest, line.source.number, at, line
+            yield line.source.attempt, latest, line.source.element or 0, line.source.number, at, line
 
-    for item in heapq.merge(*(keyed(lines) for lines in streams), key=lambda item: item[:4]):
-        yield item[4]
+    for item in heapq.merge(*(keyed(lines) for lines in streams), key=lambda item: item[:5]):
+        yield item[5]
 
 
 def last_lines(found: list[Source], count: int, until: dict[Path, int] | None = None) -> list[Line]:

@@ -16,10 +16,11 @@ from typing import Any, Final
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import replace
 
+from hpc.runs.arrays import decide_run
 from hpc.runs.asking import Asker
 from hpc.runs.find import scan
 from hpc.runs.records import Facts, read_facts
-from hpc.runs.state import RunState, decide
+from hpc.runs.state import RunState
 
 SCHEMA: Final = "tuneplane-hpc/runs-index/v1"
 Entry = tuple[int, str, float, str, list[Any]]
@@ -115,7 +116,7 @@ def survey(root: StorageRoot, owner: str, asker: Asker) -> Overview:
     out = Overview(root, owner, closed=closed)
     now = asker.now()
     for key, (mtime, facts) in unsure.items():
-        state = decide(facts, looks[key], now)
+        state = decide_run(facts, looks[key], now)
         if state.final:
             closed[key] = (mtime, state.cls, state.submitted_at or 0.0, state.job_id, list(astuple(state)))
         else:
@@ -146,7 +147,7 @@ def state_of(run: RunPaths, asker: Asker) -> tuple[Facts, RunState]:
     """One run's facts and state, read now."""
     facts = read_facts(run)
     asker.wanted = lambda fleet: _job_ids(_open_facts(asker), fleet)
-    return facts, decide(facts, asker.look(facts), asker.now())
+    return facts, decide_run(facts, asker.look(facts), asker.now())
 
 
 def _open_facts(asker: Asker) -> Iterator[Facts]:

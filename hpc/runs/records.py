@@ -80,13 +80,17 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that a run's folder says about its life. `problems`: record → why it could not be used."""
+    """Everything that a run's folder says about its life.
+
+    `elements` are the attempts of an array's elements, by index. `problems`: record → why it could not be used.
+    """
 
     run: RunPaths
     submissions: tuple[Submission, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     stop_requested: bool = False
     reported: bool = False
+    elements: tuple[tuple[int, tuple[Attempt, ...]], ...] = ()
     problems: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -132,15 +136,19 @@ def read_facts(run: RunPaths) -> Facts:
                 submissions.append(Submission.from_json(value))
         except (KeyError, TypeError, ValueError) as exc:
             problems[str(path)] = f"not a submission: {exc!r}"
-    attempts = tuple(_attempt(run.attempt(n), problems) for n in numbers(run.attempts))
     return Facts(
         run,
         tuple(submissions),
-        attempts,
+        _attempts(run, problems),
         (run.root / "stop_requested").exists(),
         run.report.exists(),
+        tuple((n, _attempts(run.element(n), problems)) for n in numbers(run.array)),
         problems,
     )
+
+
+def _attempts(part: RunPaths, problems: dict[str, str]) -> tuple[Attempt, ...]:
+    return tuple(_attempt(part.attempt(n), problems) for n in numbers(part.attempts))
 
 
 def _attempt(paths: AttemptPaths, problems: dict[str, str]) -> Attempt:

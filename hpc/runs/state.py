@@ -76,6 +76,7 @@ class RunState:
     dependency: str = ""
     hosts: str = ""
     stop_requested: bool = False
+    element: int | None = None
 
     @property
     def active(self) -> bool:
