@@ -73,10 +73,30 @@ def test_attempts_are_capped() -> None:
     )
 
 
-def test_two_attempts_without_a_new_step_end_the_run() -> None:
-    ending = Ending("preempted", 85, 0, "", True)
-    again = runs_again(ending, POLICIES, attempt=1, first_attempt=0, step=3, previous=[{"requeue": True, "step": 3}])
-    assert again == (False, "no_progress")
+@pytest.mark.parametrize(
+    ("step", "saved", "previous", "again"),
+    [
+        (3, True, [{"requeue": True, "step": 3}, {"requeue": True, "step": 3}], False),
+        (None, False, [{"requeue": True, "step": None}], False),
+        (3, True, [{"requeue": True, "step": 3}], True),  # the attempt before came from 0 to 3
+        (3, True, [{"requeue": True, "step": 3}, {"requeue": True, "step": 2}], True),
+        (4, True, [{"requeue": True, "step": 3}, {"requeue": True, "step": 3}], True),
+        (
+            None,
+            True,
+            [{"requeue": True, "step": None}],
+            True,
+        ),  # a user's script says that it saved; nobody else can tell
+        (3, True, [{"requeue": False, "step": 3}, {"requeue": True, "step": 3}], True),  # a person started it again
+    ],
+)
+def test_two_attempts_without_a_new_step_end_the_run(
+    step: int | None, saved: bool, previous: list[dict[str, object]], again: bool
+) -> None:
+    ending, policies = Ending("preempted", 85, 0, "", saved), {**POLICIES, "max_attempts": 9}
+    found = runs_again(ending, policies, attempt=2, first_attempt=0, step=step, previous=previous)
+    assert found[0] is again
+    assert (found[1] == "no_progress") is not again
 
 
 codes = st.sampled_from([0, 1, 85, 87, 137, 143])

@@ -107,6 +107,17 @@ def decide(seen: Seen) -> Ending:
     return Ending("error", seen.step_code, 0, f"the step ended with exit code {seen.step_code}", saved)
 
 
+def _no_progress(ending: Ending, step: int | None, previous: Sequence[Mapping[str, Any]]) -> bool:
+    """This attempt and the one before it both ended at the step where they had begun.
+
+    One alone is no sign of a fault: a job may be preempted again before its first step. What a user's own script saved is not known here.
+    """
+    if not previous or not previous[0].get("requeue") or (step is None and ending.saved):
+        return False
+    begun = previous[1].get("step") if len(previous) > 1 else None
+    return bool(step == previous[0].get("step") == begun)
+
+
 def runs_again(
     ending: Ending,
     policies: Mapping[str, Any],
@@ -122,6 +133,6 @@ def runs_again(
     used = attempt - first_attempt + 1
     if used >= policies["max_attempts"]:
         return False, f"max_attempts is {policies['max_attempts']}"
-    if previous and previous[0].get("requeue") and previous[0].get("step") == step and ending.klass != "node_fail":
+    if ending.klass != "node_fail" and _no_progress(ending, step, previous):
         return False, "no_progress"
     return True, f"class {ending.klass}, attempt {used} of {policies['max_attempts']}"
