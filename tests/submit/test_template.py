@@ -6,10 +6,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jinja2 import DictLoader, Environment, StrictUndefined
 from tuneplane.contract.layout import StorageRoot
 
 from hpc.errors import Refusal, Refusals
-from hpc.submit.template import NAMES, find, render, settings_text
+from hpc.submit.template import NAMES, fill, find, render, settings_text
 
 DIRECTIVES = "#SBATCH --job-name=e.run-1.0\n#SBATCH --nodes=2"
 SETTINGS = {"TP_RUN_DIR": "/st/runs/a/e/run-1", "TP_MOUNTS": "type=bind,src=/a,dst=/a,ro\ntype=bind,src=/b,dst=/b"}
@@ -123,3 +126,30 @@ def test_every_name_is_shipped() -> None:
         assert find(None, name).path.is_file()
     with pytest.raises(Refusal):
         find(None, "../site.yaml")
+
+
+PIECES = [
+    "a", "\n", " ", "{", "}", "{{", "}}", "{%", "%}", "{#", "#}", "{{ directives }}", "{{settings}}", "{{\nabout\n}}", "{{ other }}", "-",
+    "{{- about -}}", "{{ about|upper }}", '{% include "functions.sh.j2" %}', '{% include "none.j2" %}', "{% if about %}", "{% endif %}",
+    "{% raw %}", "{% endraw %}", "${#a}", "\r\n", "é",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8), st.lists(st.sampled_from(PIECES), max_size=3))
+@settings(max_examples=300, deadline=None)
+def test_holes_are_filled_as_jinja_fills_them(pieces: list[str], included: list[str]) -> None:
+    values = {"directives": "#SBATCH --nodes=2", "about": "e, {{ about }}", "settings": "export A='b\n'"}
+    texts = {"functions.sh.j2": "".join(included)}
+    filled = fill("".join(pieces), values, texts.get)
+    if filled is not None:
+        jinja = Environment(
+            loader=DictLoader(texts), undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False
+        )
+        assert filled == jinja.from_string("".join(pieces)).render(values)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_shipped_templates_need_no_jinja(name: str) -> None:
+    values = {"directives": "d", "about": "a", "settings": "s"}
+    filled = fill(find(None, name).text(), values, lambda wanted: find(None, wanted).text())
+    assert "tp_say() {" in (filled or "")
