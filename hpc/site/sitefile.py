@@ -39,12 +39,7 @@ def parse_site(text: str, *, version: str = tuneplane.__version__) -> Site:
     value = parse_yaml(text, origin=ORIGIN)
     if not isinstance(value, dict):
         raise Refusal("E-SPEC-013", "the site file must be an object", field=ORIGIN, found=shown(value))
-    found = _table_faults(value)
-    site = None
-    try:
-        site = Site.model_validate(_without_tables(value) if found else value)
-    except ValidationError as exc:
-        found += refusals(exc, Site)
+    site, found = _whole(value)
     found += _slurm_faults(value)
     if site is not None and not found:
         found = cross_faults(site)
@@ -56,6 +51,20 @@ def parse_site(text: str, *, version: str = tuneplane.__version__) -> Site:
     check_version(site, version)
     # cross_faults lets it be empty only where there is one fleet.
     return site if site.default_fleet else site.model_copy(update={"default_fleet": next(iter(site.fleets))})
+
+
+def _whole(value: dict[str, Any]) -> tuple[Site | None, list[Refusal]]:
+    """The value as a site, or its faults. Only a value that is no site is judged table by table, which costs a validator each."""
+    try:
+        return Site.model_validate(value), []
+    except ValidationError as first:
+        if not (found := _table_faults(value)):
+            return None, refusals(first, Site)
+    try:
+        Site.model_validate(_without_tables(value))
+    except ValidationError as exc:
+        found += refusals(exc, Site)
+    return None, found
 
 
 def _inner(value: Mapping[str, Any], path: tuple[str, ...]) -> Any:

@@ -10,6 +10,7 @@ import io
 import os
 import zipfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import tuneplane
@@ -63,6 +64,12 @@ def archive(part: str) -> bytes:
     return buffer.getvalue()
 
 
+@cache
+def _digest(part: str) -> str:
+    """Digest of one archive of the installed version; packed once in a process, since preparing and admission both compare with it."""
+    return digest_bytes(archive(part))
+
+
 def _path(root: StorageRoot, part: str, digest: str) -> Path:
     return root.kernels / f"{part}-{tuneplane.__version__}-{digest[7:23]}.zip"
 
@@ -82,7 +89,7 @@ def find_kernels(root: StorageRoot) -> KernelRef:
     """The archives for the installed version. Raises Refusal E-SUBMIT-001 when the site has not published them, E-SUBMIT-002 when changed."""
     found = {}
     for part in PARTS:
-        digest = digest_bytes(archive(part))
+        digest = _digest(part)
         path = _path(root, part, digest)
         if not os.path.isfile(path):
             raise Refusal(
