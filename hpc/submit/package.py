@@ -1,6 +1,8 @@
 """The job package: written once into a temporary folder beside its place, listed file by file, then renamed.
 
 A full disk, a kill or Ctrl-C leaves no run: only a temporary folder whose name starts with a dot, which is removed where the process lives on.
+The files are not synced one by one: what a storage server loses in a crash is missed by the job, which recomputes every digest before it starts.
+What must survive (intent, admission, submission) is synced where it is written.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tuneplane.contract import schemas
 from tuneplane.contract.layout import RunPaths
 from tuneplane.record.canonical import pretty_bytes
 from tuneplane.record.digest import FileEntry, digest_bytes, directory_digest_v1, tree_digest_v2
-from tuneplane.record.files import fsync_dir, publish_dir
+from tuneplane.record.files import publish_dir
 
 from hpc.errors import Refusal
 
@@ -44,10 +46,13 @@ class Packed:
 
 
 def _put(work: Path, path: str, data: bytes, *, executable: bool) -> FileEntry:
-    target = work / path
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = f"{work}/{path}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(target, flags, 0o600)
+    try:
+        fd = os.open(target, flags, 0o600)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(target))
+        fd = os.open(target, flags, 0o600)
     try:
         view = memoryview(data)
         while view:
@@ -88,10 +93,9 @@ def _fill(work: Path, files: Iterable[TravellingFile], records: Mapping[str, Any
 
 
 def _seal(work: Path) -> None:
-    """Make every folder read-only for its owner, too, and durable: from here on a package is only read."""
+    """Make every folder read-only for its owner, too: from here on a package is only read."""
     for folder, _, _ in os.walk(work, topdown=False):
         os.chmod(folder, 0o555)
-        fsync_dir(folder)
 
 
 def discard(folder: Path) -> None:
