@@ -138,13 +138,28 @@ class EventWriter:
             raise ValueError(f"writer name {writer!r}: lower-case letters, digits, . _ - only")
         self.path = Path(folder) / f"{writer}.jsonl"
         self._run_id, self._now = run_id, now
-        chain = read_chain(self.path)
-        chained = [e for e in chain.events if isinstance(e.get("hash"), str)]
+        self._prev: str | None = None
+        self._seq = 0
+        self._load()
+
+    @property
+    def written(self) -> int:
+        """Events in the chain so far."""
+        return self._seq
+
+    def _load(self) -> None:
+        chained = [e for e in read_chain(self.path).events if isinstance(e.get("hash"), str)]
         self._prev = chained[-1]["hash"] if chained else None
         self._seq = int(chained[-1].get("seq", -1)) + 1 if chained else 0
+        self._sure = True
 
     def append(self, stage: str, status: str, message: str, **details: Any) -> dict[str, Any]:
-        """Append one event, synced to disk, and return it. Raises OSError; then nothing of the event counts."""
+        """Append one event, synced to disk, and return it.
+
+        Raises OSError; then the event is in the file whole, torn or not at all, and the next append looks which before it goes on.
+        """
+        if not self._sure:
+            self._load()
         event: dict[str, Any] = {
             "run_id": self._run_id,
             "stage": stage,
@@ -159,6 +174,7 @@ class EventWriter:
         event["hash"] = event_hash(event)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self.path, flags, 0o644)
+        self._sure = False
         try:
             size = os.fstat(fd).st_size
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
@@ -168,5 +184,5 @@ class EventWriter:
             os.fsync(fd)
         finally:
             os.close(fd)
-        self._prev, self._seq = event["hash"], self._seq + 1
+        self._prev, self._seq, self._sure = event["hash"], self._seq + 1, True
         return event

@@ -29,6 +29,14 @@ def fsync_dir(path: str | os.PathLike[str]) -> None:
         os.close(fd)
 
 
+def _drop(path: Path) -> None:
+    """Remove a temporary file. One that cannot be removed is litter, not a fault of what was written."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
 def _write_temp(path: Path, data: bytes, mode: int) -> Path:
     temp = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -42,7 +50,7 @@ def _write_temp(path: Path, data: bytes, mode: int) -> Path:
         finally:
             os.close(fd)
     except BaseException:
-        os.unlink(temp)
+        _drop(temp)
         raise
     return temp
 
@@ -67,20 +75,23 @@ def write_new(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o644) -
     except OSError as exc:
         if exc.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
             raise
-        _create_exclusive(target, data, mode)  # a mount without hard links
+        _reserve_and_rename(temp, target)
     finally:
-        os.unlink(temp)
+        _drop(temp)
     fsync_dir(target.parent)
 
 
-def _create_exclusive(target: Path, data: bytes, mode: int) -> None:
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+def _reserve_and_rename(temp: Path, target: Path) -> None:
+    """The way on a mount without hard links: the name is taken exclusively, then the whole file is moved there.
+
+    A crash between the two leaves an empty file, never a part of one.
+    """
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     try:
-        os.write(fd, data)
-        os.fchmod(fd, mode)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        os.rename(temp, target)
+    except OSError:
+        _drop(target)
+        raise
 
 
 def replace(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o644) -> None:
@@ -90,9 +101,10 @@ def replace(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o644) -> 
     try:
         os.rename(temp, target)
     except OSError:
-        if not _holds(target, data):
-            if temp.exists():
-                os.unlink(temp)
+        # The reply of a rename that was done can be lost.
+        moved = not os.path.lexists(temp) and _holds(target, data)
+        _drop(temp)
+        if not moved:
             raise
     fsync_dir(target.parent)
 
