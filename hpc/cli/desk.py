@@ -48,7 +48,7 @@ class Desk:
         """Adopt or close what an interrupted submission left open; whether there may be news."""
         if self.owner != self.user or not self.root.user_state(self.user).is_dir():
             return False
-        from hpc.submit.pipeline import settle
+        from hpc.submit.dispatch import settle
 
         settle(self.root, self.site, self.user, utc_now)
         return True

@@ -15,8 +15,8 @@ from hpc.cli import context
 from hpc.errors import Refusal
 
 if TYPE_CHECKING:
+    from hpc.submit.dispatch import Clock
     from hpc.submit.flags import Flags
-    from hpc.submit.pipeline import Clock
     from hpc.submit.prepare import InProject
 
 # flag, spec.slurm field, type, help
@@ -118,7 +118,7 @@ def read_flags(values: dict[str, Any]) -> Flags:
 def clock() -> Clock:
     from tuneplane.record.times import utc_now
 
-    from hpc.submit.pipeline import Clock
+    from hpc.submit.dispatch import Clock
 
     return Clock(utc_now)
 
@@ -211,9 +211,9 @@ def _before(around: InProject, experiment: Any, values: dict[str, Any]) -> None:
     """Settle what an earlier, interrupted command left open; upgrade the lock if asked."""
     from tuneplane.record.times import utc_now
 
-    from hpc.submit import pipeline
+    from hpc.submit.dispatch import settle
 
-    pipeline.settle(around.root, around.site, around.user, utc_now)
+    settle(around.root, around.site, around.user, utc_now)
     if values["upgrade_recipe"]:
         import tuneplane
 
@@ -298,7 +298,8 @@ def admit(package: str, enforced: bool, check: bool, as_json: bool) -> None:
 
     from hpc.site.sitefile import load_site
     from hpc.submit import admission, enforce
-    from hpc.submit.pipeline import queued_ids, slurm_of
+    from hpc.submit.dispatch import slurm_of
+    from hpc.submit.pipeline import queued_ids
     from hpc.submit.usage import usage_of
 
     root = context.storage_root()

@@ -118,7 +118,9 @@ def _version_refusal(site: Site, core_version: str) -> list[Refusal]:
     try:
         check_version(site, core_version)
     except InvalidVersion:
-        return [Refusal("E-SUBMIT-074", "not a version", field=field, found=core_version, allowed="a version such as 0.4.0")]
+        return [
+            Refusal("E-SUBMIT-074", "not a version", field=field, found=core_version, allowed="a version such as 0.4.0")
+        ]
     except Refusal as fault:
         return [Refusal("E-SUBMIT-074", fault.message, field=field, found=core_version, allowed=fault.allowed)]
     return []

@@ -10,7 +10,8 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal
-from hpc.submit.pipeline import Clock, Submitted, dispatch, queued_ids, slurm_of
+from hpc.submit.dispatch import Clock, Submitted, dispatch, slurm_of
+from hpc.submit.pipeline import queued_ids
 from hpc.submit.prepare import Around, Prepared
 from hpc.submit.usage import holds, newest_number
 

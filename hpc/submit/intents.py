@@ -24,6 +24,7 @@ from hpc.slurm.verdicts import classify, refusal
 JOB_ID = re.compile(r"^(\d+)(?:;([A-Za-z0-9_.-]+))?$")
 MAX_TRIES = 4
 LOOKS = 2
+SETTLE_AFTER_S = 60
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Intent:
     comment: str
     script: Path
     created_at: str
+    kind: str = "slurm"
 
     @property
     def file_name(self) -> str:
@@ -53,6 +55,7 @@ class Intent:
             "comment": self.comment,
             "script": str(self.script),
             "created_at": self.created_at,
+            "kind": self.kind,
             "settled": settled,
             "job_id": job_id,
         }
@@ -68,6 +71,7 @@ class Intent:
             value["comment"],
             Path(value["script"]),
             value["created_at"],
+            value.get("kind", "slurm"),
         )
 
 
@@ -198,28 +202,28 @@ class Submitter:
 
 
 def settle_open(
-    slurm: Slurm,
     book: IntentBook,
-    user: str,
+    look: Callable[[Intent], dict[str, Any] | None],
     *,
-    on_adopted: Callable[[Intent, str], None],
-    age: Callable[[Intent], float],
+    adopt: Callable[[Intent, dict[str, Any]], None],
+    age_s: Callable[[Intent], float],
 ) -> list[Intent]:
-    """Settle intents that an interrupted command left open: adopt the job if it is there, else call it refused after a minute.
+    """Settle intents that an interrupted command left open: adopt a job that `look` finds, call the rest refused after SETTLE_AFTER_S.
 
-    Returns the intents that are still open. Raises nothing for a controller that is away: they stay open.
+    `look` gives the facts of the intent's job (`job_id` among them), None when it certainly is not there, and raises Refusal when nobody can
+    tell: then the intent stays open. Returns what is still open.
     """
     still = []
     for intent in book.unsettled():
         try:
-            job_id = find_job(slurm, intent, user)
+            facts = look(intent)
         except Refusal:
             still.append(intent)
             continue
-        if job_id is not None:
-            on_adopted(intent, job_id)
-            book.settle(intent, "submitted", job_id)
-        elif age(intent) > 60:
+        if facts is not None:
+            adopt(intent, facts)
+            book.settle(intent, "submitted", str(facts["job_id"]))
+        elif age_s(intent) > SETTLE_AFTER_S:
             book.settle(intent, "refused")
         else:
             still.append(intent)

@@ -3,60 +3,29 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuneplane.contract import schemas
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.digest import digest_json
-from tuneplane.record.events import EventWriter
-from tuneplane.record.files import read_json, write_json_new, write_new
+from tuneplane.record.files import read_json, write_json_new
 from tuneplane.record.times import parse_utc
 
 from hpc.errors import Refusal, Refusals
 from hpc.slurm.commands import Slurm
 from hpc.submit import admission, enforce, package
 from hpc.submit.batchscript import Script, make_script
-from hpc.submit.intents import Intent, IntentBook, Submitter, settle_open
+from hpc.submit.dispatch import Clock, Submitted, dispatch, slurm_of
 from hpc.submit.prepare import Around, InProject, Prepared, prepare
 from hpc.submit.usage import newest_number, open_submission, owner_runs, usage_of
 
 if TYPE_CHECKING:
     from hpc.project.project import Experiment
-    from hpc.site.sitefile import Fleet, Site
     from hpc.submit.flags import Flags
 
 REPEAT_S = 60
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Time and chance, handed in: UTC text now, and fresh run ids and nonces."""
-
-    now: Callable[[], str]
-    token: Callable[[int], str] = secrets.token_hex
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """What `tp submit` says at the end."""
-
-    run: RunPaths
-    kind: str
-    job_id: str
-    job_name: str
-    warnings: tuple[str, ...]
-    script: Script
-
-
-def slurm_of(fleet: Fleet, site: Site) -> Slurm:
-    return Slurm(
-        bin_dir=fleet.bin_dir, conf=fleet.conf, deadline_s=float(site.slurm.command_timeout_s), cluster=fleet.cluster
-    )
 
 
 def queued_ids(slurm: Slurm, user: str) -> frozenset[str] | None:
@@ -119,107 +88,6 @@ def ensure_owner_folder(around: Around, exp: str) -> None:
 
     ensure_owner(around.root, User(around.user, around.uid, os.getgid()), site=around.site)
     make_folder(around.root.owner_runs(around.user) / exp, 0o755, anchor=around.root.path)
-
-
-def _record_submission(run: RunPaths, first: int, facts: dict[str, Any]) -> None:
-    write_json_new(
-        run.submissions / f"{first}.json",
-        {"schema": schemas.SUBMISSION, "run_id": run.run_id, "first_attempt": first, **facts},
-    )
-
-
-def launch_callable(run_id: str) -> None:
-    """What submitit is told to run. The job never unpickles it: the kernel rebuilds the work from jobspec.json."""
-
-
-def dispatch(
-    around: Around, prepared: Prepared, *, first: int, clock: Clock, sleep: Callable[[float], None], slurm: Slurm | None
-) -> Submitted:
-    """Freeze the script of the submission whose first attempt is `first`, and hand it to the fleet."""
-    fleet, run = around.site.fleets[prepared.fleet], prepared.run
-    nonce = clock.token(8)
-    script = make_script(around.root, prepared, fleet, first=first, nonce=nonce, kind=fleet.kind, cluster=fleet.cluster)
-    path = run.batch / f"{first}.sh"
-    write_new(path, script.text.encode(), mode=0o555)
-    intent = Intent(
-        run.run_id,
-        first,
-        run.exp,
-        f"{run.exp}.{run.run_id}.{first}",
-        nonce,
-        f"tp:{run.run_id}:{nonce}",
-        path,
-        clock.now(),
-    )
-    events = EventWriter(run.events, f"submit-{first}", run_id=run.run_id, now=clock.now)
-    facts: dict[str, Any] = {
-        "kind": fleet.kind, "fleet": prepared.fleet, "cluster": fleet.cluster, "job_name": intent.job_name, "nonce": nonce,
-        "script_sha256": script.sha256, "template": script.template, "template_sha256": script.template_sha256,
-        "spec_digest": digest_json(prepared.records["jobspec.json"]),
-    }  # fmt: skip
-    if fleet.kind == "local":
-        from hpc.submit.local_fleet import start_local
-
-        lead = int(prepared.records["launch.json"]["policies"]["lead_s"])
-        pid, ticks = start_local(
-            run.root / "batch", script=path, log=run.batch / f"{first}.log", timeout_s=script.time_s, lead_s=lead
-        )
-        job_id = f"local-{pid}"
-        facts |= {"pid": pid, "pid_start": ticks}
-    else:
-        from hpc.submit.slurm_fleet import submit_to_slurm
-
-        assert slurm is not None
-        facts["removed_environment"] = list(slurm.scrubbed().removed)
-        book = IntentBook(around.root.user_state(around.user) / "intents")
-        submitter = Submitter(slurm, book, around.user, sleep=sleep, jitter=lambda: secrets.randbelow(1000) / 1000)
-        job_id = submit_to_slurm(
-            slurm, submitter, intent, script=script.text, nodes=script.nodes, folder=run.root, launch=launch_callable
-        )
-    _record_submission(run, first, {**facts, "job_id": job_id, "submitted_at": clock.now()})
-    events.append(
-        "queued",
-        "queued",
-        f"submitted as {job_id}",
-        job_id=job_id,
-        fleet=prepared.fleet,
-        script_sha256=script.sha256,
-        attempt=first,
-    )
-    return Submitted(run, fleet.kind, job_id, intent.job_name, prepared.warnings, script)
-
-
-def _adopt(root: StorageRoot, user: str, now: Callable[[], str]) -> Callable[[Intent, str], None]:
-    def adopt(intent: Intent, job_id: str) -> None:
-        run = root.run(user, intent.exp, intent.run_id)
-        if run.submissions.is_dir() and not (run.submissions / f"{intent.first_attempt}.json").exists():
-            facts = {
-                "kind": "slurm",
-                "fleet": "",
-                "cluster": "",
-                "job_name": intent.job_name,
-                "nonce": intent.nonce,
-                "job_id": job_id,
-            }
-            _record_submission(run, intent.first_attempt, {**facts, "adopted": True, "submitted_at": intent.created_at})
-            events = EventWriter(run.events, f"submit-{intent.first_attempt}", run_id=run.run_id, now=now)
-            events.append("queued", "queued", f"adopted {job_id}", job_id=job_id, attempt=intent.first_attempt)
-
-    return adopt
-
-
-def settle(root: StorageRoot, site: Site, user: str, now: Callable[[], str]) -> list[Intent]:
-    """Adopt or close what an interrupted submission left open; returns what is still open."""
-    book = IntentBook(root.user_state(user) / "intents")
-    if not book.unsettled():
-        return []
-    fleet = next((f for f in site.fleets.values() if f.kind == "slurm"), None)
-    if fleet is None:
-        return book.unsettled()
-    return settle_open(
-        slurm_of(fleet, site), book, user, on_adopted=_adopt(root, user, now),
-        age=lambda i: (parse_utc(now()) - parse_utc(i.created_at)).total_seconds(),
-    )  # fmt: skip
 
 
 def submit(

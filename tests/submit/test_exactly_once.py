@@ -121,10 +121,14 @@ class ExactlyOnce(RuleBasedStateMachine):
 
     @rule(age=st.sampled_from([5.0, 500.0]))
     def settle(self, age: float) -> None:
-        def adopted(intent: Intent, job_id: str) -> None:
-            self.ids[intent.run_id] = job_id
+        def look(intent: Intent) -> dict[str, str] | None:
+            job_id = find_job(self.slurm(), intent, "alice")
+            return None if job_id is None else {"job_id": job_id}
 
-        settle_open(self.slurm(), self.book, "alice", on_adopted=adopted, age=lambda i: age)
+        def adopt(intent: Intent, facts: dict[str, str]) -> None:
+            self.ids[intent.run_id] = facts["job_id"]
+
+        settle_open(self.book, look, adopt=adopt, age_s=lambda i: age)
 
     @invariant()
     def one_job_at_most(self) -> None:

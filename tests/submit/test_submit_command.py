@@ -201,6 +201,19 @@ def test_a_run_is_retried_as_the_next_attempt(lab: Lab) -> None:
     assert lab.end(done["run_id"], 1)["class"] == "done"
 
 
+def test_a_local_job_whose_command_died_before_the_record_is_adopted_by_the_next(lab: Lab) -> None:
+    done = lab.submit()
+    lab.end(done["run_id"])
+    record = Path(done["run_dir"]) / "submissions/0.json"
+    intent = lab.storage / "state" / getpass.getuser() / "intents" / f"{done['run_id']}-0.json"
+    record.unlink()
+    intent.write_text(json.dumps({**json.loads(intent.read_text()), "settled": None}))
+    lab.tp("submit", "job", "--dry-run")
+    adopted = json.loads(record.read_text())
+    assert (adopted["adopted"], adopted["job_id"], adopted["kind"]) == (True, done["job_id"], "local")
+    assert json.loads(intent.read_text())["settled"] == "submitted"
+
+
 class TestOnSlurm:
     """The Slurm of files: what the controller is told, and what the quota counts."""
 

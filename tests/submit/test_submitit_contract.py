@@ -11,8 +11,8 @@ from submitit.local.local import Controller, LocalExecutor
 from submitit.slurm.slurm import SlurmExecutor
 
 from hpc.slurm.commands import Completed
+from hpc.submit.dispatch import launch_callable
 from hpc.submit.intents import Intent
-from hpc.submit.pipeline import launch_callable
 from hpc.submit.slurm_fleet import TpExecutor
 
 
