@@ -299,8 +299,7 @@ def admit(package: str, enforced: bool, check: bool, as_json: bool) -> None:
     from hpc.site.sitefile import load_site
     from hpc.submit import admission, enforce
     from hpc.submit.dispatch import slurm_of
-    from hpc.submit.pipeline import queued_ids
-    from hpc.submit.usage import usage_of
+    from hpc.submit.usage import queued_jobs, usage_of
 
     root = context.storage_root()
     site = load_site(root)
@@ -314,7 +313,8 @@ def admit(package: str, enforced: bool, check: bool, as_json: bool) -> None:
     fleet = next((f for f in site.fleets.values() if f.kind == "slurm"), None)
 
     def usage(owner: str) -> admission.Usage:
-        return usage_of(root, owner, queued_ids(slurm_of(fleet, site), owner) if fleet else None)
+        queued = queued_jobs(slurm_of(fleet, site), owner) if fleet else None
+        return usage_of(root, owner, queued, local=any(f.kind == "local" for f in site.fleets.values()))
 
     if enforced and not check:
         record = enforce.enforce(root, site, run, usage=usage, now=utc_now())

@@ -11,9 +11,8 @@ from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal
 from hpc.submit.dispatch import Clock, Submitted, dispatch, slurm_of
-from hpc.submit.pipeline import queued_ids
 from hpc.submit.prepare import Around, Prepared
-from hpc.submit.usage import holds, newest_number
+from hpc.submit.usage import holds, newest_number, queued_jobs
 
 if TYPE_CHECKING:
     from hpc.site.sitefile import Site
@@ -67,7 +66,7 @@ def resubmit(
     prepared = load_prepared(root, site, run)
     fleet = site.fleets[prepared.fleet]
     slurm = slurm_of(fleet, site) if fleet.kind == "slurm" else None
-    if holds(run, queued_ids(slurm, user) if slurm else None):
+    if holds(run, queued_jobs(slurm, user) if slurm else None):
         raise Refusal("E-SUBMIT-090", f"{run.run_id} has not ended", field=run.run_id)
     if resume and not (run.checkpoints / "latest.json").is_file():
         raise Refusal("E-SUBMIT-091", f"{run.run_id} has no complete checkpoint", field=run.run_id)

@@ -8,6 +8,7 @@ which the next command settles. In the job, the claim file of the attempt makes 
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -76,21 +77,37 @@ class Intent:
 
 
 class IntentBook:
-    """The user's intents in `state/<user>/intents/`, one file each."""
+    """The user's intents in `state/<user>/intents/`, one file each; settled ones go to `settled/`, so that looking for open ones stays cheap."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._settled = folder, folder / "settled"
 
     def open(self, intent: Intent) -> None:
         """Record the intent durably. Raises Refusal E-SUBMIT-053 if it is there already."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
+            if (self._settled / intent.file_name).exists():
+                raise FileExistsError(intent.file_name)
             write_json_new(self._folder / intent.file_name, intent.as_json(None), mode=0o600)
         except FileExistsError as exc:
             raise Refusal("E-SUBMIT-053", f"{intent.run_id} was already being submitted", field=intent.run_id) from exc
 
     def settle(self, intent: Intent, how: str, job_id: str | None = None) -> None:
-        replace_json(self._folder / intent.file_name, intent.as_json(how, job_id), mode=0o600)
+        """Say how it ended. A kill between the two steps leaves a settled intent among the open ones, which is read as what it is."""
+        path = self._folder / intent.file_name
+        replace_json(path, intent.as_json(how, job_id), mode=0o600)
+        self._settled.mkdir(mode=0o700, exist_ok=True)
+        os.rename(path, self._settled / intent.file_name)
+
+    def outcome(self, run_id: str, first_attempt: int) -> str | None:
+        """`submitted`, `refused`, or None while nobody knows. Raises FileNotFoundError without such an intent, OSError, ValueError."""
+        name = f"{run_id}-{first_attempt}.json"
+        try:
+            value = read_json(self._settled / name)
+        except FileNotFoundError:
+            value = read_json(self._folder / name)
+        how = value.get("settled") if isinstance(value, dict) else None
+        return str(how) if how is not None else None
 
     def unsettled(self) -> list[Intent]:
         """Intents whose outcome nobody knows yet, oldest first. Unreadable files are not intents."""

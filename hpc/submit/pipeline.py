@@ -18,22 +18,17 @@ from hpc.slurm.commands import Slurm
 from hpc.submit import admission, enforce, package
 from hpc.submit.batchscript import Script, make_script
 from hpc.submit.dispatch import Clock, Submitted, dispatch, slurm_of
+from hpc.submit.intents import IntentBook
 from hpc.submit.prepare import Around, InProject, Prepared, prepare
-from hpc.submit.usage import newest_number, open_submission, owner_runs, usage_of
+from hpc.submit.usage import Queued, newest_number, open_submission, queued_jobs, recent_runs, usage_of
 
 if TYPE_CHECKING:
     from hpc.project.project import Experiment
     from hpc.submit.flags import Flags
 
 REPEAT_S = 60
-
-
-def queued_ids(slurm: Slurm, user: str) -> frozenset[str] | None:
-    """Job ids Slurm has of this user, or None when it cannot be asked."""
-    from hpc.slurm.verdicts import classify
-
-    asked = slurm.run("squeue", ["--noheader", f"--user={user}", "--Format=JobID:32"])
-    return frozenset(line.strip().split("_")[0] for line in asked.out.splitlines()) if classify(asked) == "ok" else None
+FOLDER_AGE_S = 3600
+"""A run folder that did not change for so long holds no submission of the last REPEAT_S, slow sbatch and two clocks included."""
 
 
 def new_run(root: StorageRoot, owner: str, exp: str, clock: Clock) -> RunPaths:
@@ -53,8 +48,8 @@ def preview(around: InProject, experiment: Experiment, flags: Flags, clock: Cloc
 def _refuse_repeat(around: InProject, prepared: Prepared, clock: Clock) -> None:
     """The same spec of the same experiment a moment ago is a slip of the finger, not a wish."""
     mine, now = digest_json(prepared.records["jobspec.json"]), parse_utc(clock.now())
-    for run in owner_runs(around.root, around.user):
-        if run.exp != prepared.run.exp or (record := open_submission(run)) is None:
+    for run in recent_runs(around.root, around.user, prepared.run.exp, since=now.timestamp() - FOLDER_AGE_S):
+        if (record := open_submission(run)) is None:
             continue
         age = (now - parse_utc(record["submitted_at"])).total_seconds()
         if age < REPEAT_S and record.get("spec_digest") == mine:
@@ -67,14 +62,17 @@ def _refuse_repeat(around: InProject, prepared: Prepared, clock: Clock) -> None:
             )
 
 
-def admit(around: Around, run: RunPaths, clock: Clock, queued: frozenset[str] | None) -> dict[str, Any]:
+def admit(around: Around, run: RunPaths, clock: Clock, queued: Queued) -> dict[str, Any]:
     """Advisory admission under the user's own uid, or the service user's. Raises Refusal(s); then no admission.json is there."""
     if around.site.admission.mode == "enforced":
         enforce.ask_service(around.site, run, around.root, shutil.which("tp") or "tp")
         value = read_json(around.root.admitted / run.run_id / "admission.json")
         assert isinstance(value, dict)
         return value
-    body = admission.judge(around.root, around.site, run, usage=lambda owner: usage_of(around.root, owner, queued))
+    local = any(f.kind == "local" for f in around.site.fleets.values())
+    body = admission.judge(
+        around.root, around.site, run, usage=lambda owner: usage_of(around.root, owner, queued, local=local)
+    )
     record = {**body, "mode": "advisory", "admitted_at": clock.now()}
     write_json_new(run.admission, record)
     return record
@@ -122,7 +120,7 @@ def submit(
         try:
             if slurm is not None:
                 _check_with_slurm(slurm, around.user, prepared)
-            admit(around, run, clock, queued_ids(slurm, around.user) if slurm else None)
+            admit(around, run, clock, queued_jobs(slurm, around.user) if slurm else None)
             return dispatch(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
         except BaseException:
             _forget(packed.run, state)
@@ -140,9 +138,8 @@ def _check_with_slurm(slurm: Slurm, user: str, prepared: Prepared) -> None:
 
 def _forget(run: RunPaths, state: Path) -> None:
     """Remove a run that was certainly never handed to a fleet; one with an open or settled-as-submitted intent stays."""
-    intent = state / "intents" / f"{run.run_id}-0.json"
     try:
-        refused = read_json(intent).get("settled") == "refused"
+        refused = IntentBook(state / "intents").outcome(run.run_id, 0) == "refused"
     except FileNotFoundError:
         refused = newest_number(run, "submissions") is None
     if refused:

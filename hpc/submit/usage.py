@@ -1,15 +1,37 @@
-"""GPUs and jobs that an owner's queued and running runs hold, from the runs' own records and one look at the queue."""
+"""GPUs and jobs that an owner's queued and running runs hold, from one look at the queue and the runs' own records.
+
+The queue names the runs (a job's name is `<exp>.<run id>.<first attempt>`), so an owner with ten thousand finished runs costs no more than one
+with ten. Only where no queue answers for a run, on a local fleet or when Slurm cannot be asked, is every run looked at.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.submit.admission import Usage
+
+if TYPE_CHECKING:
+    from hpc.slurm.commands import Slurm
+
+Queued = Mapping[str, str] | None
+"""Job ids that Slurm has of an owner → job names; None when it could not be asked."""
+_JOB_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\.(run-[0-9a-f]{4,32})\.[0-9]+")
+
+
+def queued_jobs(slurm: Slurm, user: str) -> Queued:
+    """What Slurm has of this user, in one squeue."""
+    from hpc.slurm.verdicts import classify
+
+    asked = slurm.run("squeue", ["--noheader", f"--user={user}", "--Format=JobID:32,Name:256"])
+    if classify(asked) != "ok":
+        return None
+    return {line[:32].strip().split("_")[0]: line[32:].strip() for line in asked.out.splitlines()}
 
 
 def _json(path: os.PathLike[str]) -> dict[str, Any] | None:
@@ -41,6 +63,18 @@ def owner_runs(root: StorageRoot, owner: str) -> Iterator[RunPaths]:
                 yield root.run(owner, exp, run_id)
 
 
+def recent_runs(root: StorageRoot, owner: str, exp: str, *, since: float) -> list[RunPaths]:
+    """Runs of one experiment whose folder changed after `since` (seconds since 1970, by the storage server's clock), at least."""
+    try:
+        with os.scandir(root.owner_runs(owner) / exp) as entries:
+            names = [
+                e.name for e in entries if e.name.startswith("run-") and e.stat(follow_symlinks=False).st_mtime >= since
+            ]
+    except OSError:
+        return []
+    return [root.run(owner, exp, name) for name in sorted(names)]
+
+
 def open_submission(run: RunPaths) -> dict[str, Any] | None:
     """The newest submission of a run whose last attempt has not ended for good; None for a finished or never submitted run."""
     number = newest_number(run, "submissions")
@@ -59,16 +93,22 @@ def _gpus(run: RunPaths) -> int:
     return sum(p["nodes"] * p["gpus_per_node"] for p in launch.get("shape", {}).get("pools", ()))
 
 
-def usage_of(root: StorageRoot, owner: str, queued: frozenset[str] | None) -> Usage:
-    """Sum over the owner's open runs. `queued` are the ids Slurm has of this owner, None when it could not be asked: then every open run counts."""
+def usage_of(root: StorageRoot, owner: str, queued: Queued, *, local: bool) -> Usage:
+    """Sum over the owner's open runs. Without an answer of Slurm every open run counts; `local`: the site has a local fleet."""
     gpus = jobs = 0
-    for run in owner_runs(root, owner):
+    for run in owner_runs(root, owner) if queued is None or local else _named(root, owner, queued):
         if holds(run, queued):
             gpus, jobs = gpus + _gpus(run), jobs + 1
     return Usage(gpus, jobs)
 
 
-def holds(run: RunPaths, queued: frozenset[str] | None) -> bool:
+def _named(root: StorageRoot, owner: str, queued: Mapping[str, str]) -> list[RunPaths]:
+    """The runs that the queue's job names mean, each once."""
+    found = {m.groups() for name in queued.values() if (m := _JOB_NAME.fullmatch(name))}
+    return [root.run(owner, exp, run_id) for exp, run_id in sorted(found)]
+
+
+def holds(run: RunPaths, queued: Queued) -> bool:
     """True while a run is queued or running as far as its records and `queued` tell; a job that its fleet no longer has holds nothing."""
     submission = open_submission(run)
     if submission is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -241,3 +242,22 @@ def test_p16_a_foreign_job_with_our_name_is_not_adopted(fake_slurm, tmp_path: Pa
 )
 def test_the_id_comes_from_parsable_alone(text: str, job_id: str | None) -> None:
     assert parse_job_id(text) == job_id
+
+
+def test_a_settled_intent_is_out_of_the_way_and_not_opened_again(tmp_path: Path) -> None:
+    book, mine = IntentBook(tmp_path / "intents"), intent(tmp_path)
+    book.open(mine)
+    assert (book.unsettled(), book.outcome("run-1", 0)) == ([mine], None)
+    book.settle(mine, "submitted", "7")
+    assert [p.name for p in (tmp_path / "intents").iterdir()] == ["settled"]
+    assert (book.unsettled(), book.outcome("run-1", 0)) == ([], "submitted")
+    with pytest.raises(Refusal) as no:
+        book.open(mine)
+    assert no.value.code == "E-SUBMIT-053"
+
+
+def test_a_kill_between_settling_and_moving_leaves_it_settled(tmp_path: Path) -> None:
+    book, mine = IntentBook(tmp_path / "intents"), intent(tmp_path)
+    book.open(mine)
+    (tmp_path / "intents" / mine.file_name).write_text(json.dumps(mine.as_json("refused")))
+    assert (book.unsettled(), book.outcome("run-1", 0)) == ([], "refused")

@@ -205,13 +205,15 @@ def test_a_local_job_whose_command_died_before_the_record_is_adopted_by_the_next
     done = lab.submit()
     lab.end(done["run_id"])
     record = Path(done["run_dir"]) / "submissions/0.json"
-    intent = lab.storage / "state" / getpass.getuser() / "intents" / f"{done['run_id']}-0.json"
+    intents = lab.storage / "state" / getpass.getuser() / "intents"
+    settled = intents / "settled" / f"{done['run_id']}-0.json"
     record.unlink()
-    intent.write_text(json.dumps({**json.loads(intent.read_text()), "settled": None}))
+    (intents / settled.name).write_text(json.dumps({**json.loads(settled.read_text()), "settled": None}))
+    settled.unlink()
     lab.tp("submit", "job", "--dry-run")
     adopted = json.loads(record.read_text())
     assert (adopted["adopted"], adopted["job_id"], adopted["kind"]) == (True, done["job_id"], "local")
-    assert json.loads(intent.read_text())["settled"] == "submitted"
+    assert json.loads(settled.read_text())["settled"] == "submitted"
 
 
 class TestOnSlurm:
