@@ -17,6 +17,7 @@ from hpc.cli import runview
 from hpc.cli.context import json_option, print_json
 from hpc.cli.desk import Desk
 from hpc.cli.plot import plot
+from hpc.errors import Refusal
 from hpc.runs.find import resolve
 from hpc.runs.state import CLASSES, RunState
 
@@ -225,6 +226,19 @@ def wait(run: str, timeout_s: float | None, owner: str, as_json: bool) -> int:
     return exits.TRY_LATER if not over else exits.DONE if state.cls == "done" else exits.REFUSED
 
 
+def _one_to_stop(desk: Desk, word: str) -> RunPaths:
+    """The run that is meant; of an experiment with several runs the one that is not over, if there is just one."""
+    try:
+        return resolve(desk.root, word, desk.owner)
+    except Refusal as exc:
+        if exc.code != "E-RUNS-002":
+            raise
+        going = [run for run, _ in desk.survey().newest(only_open=True) if run.exp == word]
+        if len(going) != 1:
+            raise
+        return going[0]
+
+
 @job.command()
 @click.argument("run")
 @json_option
@@ -233,7 +247,7 @@ def stop(run: str, as_json: bool) -> None:
     from hpc.runs import actions
 
     desk = Desk()
-    paths = resolve(desk.root, run, desk.owner)
+    paths = _one_to_stop(desk, run)
     facts, state = desk.state(paths)
     try:
         said = actions.stop(paths, facts, state, desk.actor, lambda: desk.asker.slurm(state.fleet))

@@ -88,8 +88,8 @@ class RunState:
         return self.cls == "queued" and self.outlook == "hopeless"
 
 
-def is_ours(row: JobRow, submission: Submission) -> bool:
-    """Whether a job with the submission's id is the submission's job, not a later owner of the number. Pure."""
+def is_ours(row: JobRow, submission: Submission) -> bool | None:
+    """Whether a job with the submission's id is the submission's job, not a later owner of the number; None: cannot be told yet. Pure."""
     if submission.cluster and row.cluster and submission.cluster != row.cluster:
         return False
     # Slurm moves the submit time forward on a requeue, never back.
@@ -97,6 +97,8 @@ def is_ours(row: JobRow, submission: Submission) -> bool:
         return False
     if row.comment and submission.nonce:
         return submission.nonce in row.comment
+    if not row.name:
+        return None
     return not submission.job_name or row.name == submission.job_name
 
 
@@ -181,7 +183,7 @@ class _Slurm:
         queued, past = _same_id(self.look.queue, self.submission), _same_id(self.look.history, self.submission)
         row = _newest(r for r in queued if is_ours(r, self.submission))
         record = _newest(r for r in past if is_ours(r, self.submission))
-        strangers = [r for r in (*queued, *past) if not is_ours(r, self.submission)]
+        strangers = [r for r in (*queued, *past) if is_ours(r, self.submission) is False]
         live = row if row and row.active else record if record and record.active and row is None else None
         over = record or row
         if self.attempt and (self.attempt.end or self.attempt.requeue):

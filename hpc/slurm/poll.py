@@ -149,7 +149,8 @@ def _refresh(slurm: Slurm, user: str, before: Poll, wanted: list[str], at: float
         return Poll(before.queue, before.history, before.polled_at, at, slower, str(exc), before.accounting, before.asked)
     known = {str(r.base_id) for r in queue}
     missing = sorted(set(wanted) - known)
-    kept = tuple(r for r in before.history if str(r.base_id) in missing and not r.active)
+    # A record that is over and whole does not change any more.
+    kept = tuple(r for r in before.history if str(r.base_id) in missing and not r.active and r.name)
     open_ids = [i for i in missing if i not in {str(r.base_id) for r in kept}]
     history, accounting, error = kept, before.accounting, ""
     if open_ids:

@@ -27,7 +27,7 @@ IDS_PER_CALL: Final = 500
 class JobRow:
     """One job, array task or heterogeneous component as Slurm told it. Times: seconds since 1970 UTC, None where Slurm has none.
 
-    `submitted_at` moves on a requeue. `started_at` of a pending job is Slurm's estimate.
+    `submitted_at` moves on a requeue. `started_at` of a pending job is Slurm's estimate. `name` is empty where accounting does not know it yet.
     """
 
     job_id: str
@@ -277,7 +277,8 @@ def _row(cell: dict[str, str], source: str) -> JobRow | None:
         raw_id=_number(cell["raw_id"].partition(".")[0]) or job.job,
         state=canonical(cell["state"]),
         reason=_known(cell["reason"]),
-        name=cell["name"],
+        # Accounting's word for a job whose name has not reached it yet.
+        name="" if source == "sacct" and cell["name"] == "allocation" else cell["name"],
         comment=_known(cell["comment"]),
         submitted_at=moment(cell["submitted_at"]),
         started_at=moment(cell["started_at"]),

@@ -182,6 +182,15 @@ def test_stop_then_status(tp: Tp) -> None:
     assert (again.code, "E-RUNS-010" in again.err) == (1, True)
 
 
+def test_stop_of_an_experiment_means_its_one_run_that_goes_on(tp: Tp) -> None:
+    tp.make("run-aa01").done()
+    tp.live("run-bb01")
+    assert tp("job", "stop", "sft").out.startswith("run-bb01: ")
+    tp.live("run-cc01")
+    tp.live("run-dd01")
+    assert "E-RUNS-002" in tp("job", "stop", "sft").err
+
+
 def test_retry_refuses_what_runs_or_is_done(tp: Tp) -> None:
     tp.live("run-aa01")
     tp.make("run-bb01", "eval").done()

@@ -170,6 +170,12 @@ def test_p16_accounting_without_comments_goes_by_the_unique_name(make_run: Make)
     assert decide(facts, look(history=(past("FAILED", comment=""),)), NOW).cls == "error"
 
 
+def test_p16_a_record_whose_name_has_not_arrived_is_nobodys_yet(make_run: Make) -> None:
+    nameless = past("FAILED", comment="", name="")
+    assert decide(started(make_run), look(history=(nameless,)), NOW).cls == "vanished"
+    assert decide(started(make_run), look(row("RUNNING"), history=(nameless,)), NOW).cls == "running"
+
+
 def test_p16_a_stranger_beside_the_own_record_changes_nothing(make_run: Make) -> None:
     stranger = row("RUNNING", comment="x", name="y", submitted_at=int(epoch(900)))
     seen = look(stranger, history=(past("TIMEOUT"),))

