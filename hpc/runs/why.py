@@ -74,7 +74,7 @@ def _lost(facts: Facts, state: RunState, clues: Clues) -> Diagnosis:
     if not facts.submissions:
         mend = ["`tp job retry RUN` submits it, or adopts the job if it is there after all."]
     elif state.cls == "vanished":
-        mend.append("`tp job resume RUN` goes on from its newest checkpoint.")
+        mend.append("`tp job resume RUN` goes on from its newest checkpoint; `tp job retry RUN` where it has none.")
     if clues.silent_nodes:
         found.append(("nodes without an end", ", ".join(clues.silent_nodes)))
     if facts.problems:
