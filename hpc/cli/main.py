@@ -8,10 +8,10 @@ import sys
 from typing import Any
 
 import click
-
 import tuneplane
-from hpc.errors.core import Refusal, Refusals
 from tuneplane.contract import exits
+
+from hpc.errors.core import Refusal, Refusals
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module:attribute, help line)

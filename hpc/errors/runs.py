@@ -82,13 +82,6 @@ KINDS: dict[str, ErrorKind] = table(
         exits.TRY_LATER,
     ),
     ErrorKind(
-        "E-RUNS-031",
-        "tampered evidence",
-        "A record, the package, the script or an artifact is not what was recorded.",
-        "Keep the run folder as it is and look at the findings.",
-        exits.TAMPERED,
-    ),
-    ErrorKind(
         "E-RUNS-040",
         "no such metric",
         "No line of the run's metrics.jsonl has a number under that name, or there is no line yet.",
