@@ -139,6 +139,8 @@ def make_script(
 ) -> Script:
     """Render the script of the submission whose first attempt is `first`. Raises Refusal(s) E-SUBMIT-01x, -02x."""
     run, options = prepared.run, prepared.options
+    if not prepared.records["launch.json"]["policies"]["requeue_on"]:
+        options = {**options, "requeue": False}  # else Slurm would restart it after a dead node or a preemption
     time_s = parse_time(str(options["time"])) if options.get("time") else None
     pools = [p.model_dump() for p in prepared.spec.spec.resources.pools]
     identity = directives.Identity(

@@ -224,3 +224,14 @@ def test_a_place_that_is_not_handed_in_is_named() -> None:
         read_place({"TP_RUN_DIR": "/x"})
     assert (caught.value.code, caught.value.message) == ("E-JOB-012", "the batch script did not hand in TP_HOSTS")
     assert os.environ.get("TP_RUN_DIR") is None
+
+
+def test_p30_slurm_restarting_a_job_for_ever_meets_the_cap(make_run: Callable, kernel: Path) -> None:
+    made = make_run("echo ran\n", policies={"max_attempts": 2})
+    code, text = run(kernel, made, attempt=2)
+    assert code == 2
+    assert "E-JOB-016 the job does not start: Slurm restarted the job 2 times; max_attempts is 2" in text
+    word, end = finished(made, attempt=2, TP_STEP_CODE="2")
+    assert (word, end["class"], end["requeue"]) == ("failed", "refused", False)
+    assert not made.run.attempt(2).rank_log(0).exists()
+    assert run(kernel, made, attempt=1)[0] == 0

@@ -28,6 +28,19 @@ def node(*codes: int, warned: tuple[str, ...] = (), by_us: bool = False, signal:
         (replace(SEEN, nodes={0: node(85), 1: node(85)}, warned="USR2"), "preempted"),
         (replace(SEEN, nodes={0: node(85), 1: node(85)}, warned="USR2", left_s=100.0), "timeout"),
         (replace(SEEN, nodes={0: node(85)}, warned="TERM", slurm_state="CANCELLED"), "cancelled"),
+        # scontrol says COMPLETING for all of these; why Slurm ends the job stands in the batch log
+        (
+            replace(SEEN, nodes={0: node(85)}, warned="TERM", slurm_state="COMPLETING", ended_by="CANCELLED"),
+            "cancelled",
+        ),
+        (replace(SEEN, nodes={0: node(143, signal=15)}, slurm_state="COMPLETING", ended_by="CANCELLED"), "cancelled"),
+        (
+            replace(SEEN, nodes={0: node(85)}, warned="TERM", slurm_state="COMPLETING", ended_by="PREEMPTION"),
+            "preempted",
+        ),
+        (replace(SEEN, nodes={0: node(85)}, warned="TERM", ended_by="PREEMPTION", left_s=10.0), "preempted"),
+        (replace(SEEN, nodes={0: node(85)}, warned="TERM", slurm_state="COMPLETING", ended_by="TIME LIMIT"), "timeout"),
+        (replace(SEEN, nodes={0: node(0)}, slurm_state="COMPLETING", ended_by="CANCELLED"), "done"),
         (replace(SEEN, nodes={0: node(85, warned=("SIGTERM",))}), "preempted"),
         (replace(SEEN, nodes={0: node(143, warned=("SIGTERM",), signal=15)}), "preempted"),
         (replace(SEEN, nodes={0: node(1), 1: None}, step_code=1), "error"),

@@ -81,4 +81,9 @@ JOB_FAULTS: Final[dict[str, tuple[str, str, str]]] = {
         "The SIF is missing or is not the one that was registered.",
         "Ask an admin to run `tp runtime verify` and to register the new image under a new id.",
     ),
+    "E-JOB-016": (
+        "restarted more often than the spec allows",
+        "Slurm itself queued the job again, after a node failed or it was preempted, beyond spec.lifecycle.max_attempts.",
+        "Look at why the nodes fail; then `tp job resume RUN`, or submit with a higher --max-attempts.",
+    ),
 }

@@ -52,6 +52,7 @@ def look(place: Place, env: Mapping[str, str], lead_s: float) -> Seen:
         int(env.get("TP_STEP_CODE", "0")),
         left,
         lead_s,
+        env.get("TP_ENDED_BY", ""),
     )
 
 

@@ -97,6 +97,13 @@ def check_reality(launch: Mapping[str, Any], place: Place, env: Mapping[str, str
     return slot
 
 
+def check_cap(launch: Mapping[str, Any], place: Place) -> None:
+    """Slurm restarts a job after a dead node or a preemption by itself, as often as it likes. Raises LaunchRefused E-JOB-016."""
+    cap = launch["policies"]["max_attempts"]
+    if place.restart_count >= cap:
+        raise LaunchRefused("E-JOB-016", f"Slurm restarted the job {place.restart_count} times; max_attempts is {cap}")
+
+
 def base_environment(place: Place, verified: Verified, env: Mapping[str, str]) -> dict[str, str]:
     """The documented environment and the private, node-local places; no rank numbers yet."""
     launch, out = verified.launch, {name: env[name] for name in KEPT if name in env}
@@ -201,6 +208,7 @@ class NodeLauncher:
             verify_training_zip(place.training_zip, place.training_sha256)
         if place.node == 0:
             self._begin(verified)
+        check_cap(verified.launch, place)
         say(
             f"package {verified.package_digest} verified, {verified.files} files; node {place.node} of {len(place.hosts)} ({place.host})"
         )

@@ -35,6 +35,7 @@ class Seen:
     step_code: int  # exit code of srun, or of the launcher on the local fleet
     left_s: float | None  # time left on the limit when the attempt ended, None where there is none
     lead_s: float
+    ended_by: str = ""  # why Slurm itself ends the job: CANCELLED, PREEMPTION, TIME LIMIT, NODE FAILURE, JOB REQUEUE; "" where it does not
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ def _ranks(seen: Seen) -> list[Mapping[str, Any]]:
 
 
 def _warning_class(seen: Seen) -> str:
-    if seen.warned == "TERM" and seen.slurm_state.startswith("CANCELLED"):
-        return "cancelled"
+    if seen.ended_by:
+        return "timeout" if seen.ended_by == "TIME LIMIT" else "preempted"
     at_limit = seen.left_s is not None and seen.left_s <= seen.lead_s + 60
     return "timeout" if at_limit else "preempted"
 
@@ -69,6 +70,8 @@ def decide(seen: Seen) -> Ending:
         return Ending("done", 0, 0, "every rank is done", False)
     if seen.stop_requested:
         return Ending("cancelled", seen.step_code, 0, "stopped on request", saved)
+    if seen.ended_by == "CANCELLED" or seen.slurm_state == "CANCELLED":
+        return Ending("cancelled", seen.step_code, 0, "cancelled in Slurm", saved)
     if refused:
         return Ending("refused", exits.LAUNCH_FAILED, 0, f"{refused['code']} {refused['message']}", False)
     quiet = (exits.DONE, exits.PREEMPTED, exits.PEER_LOST)
