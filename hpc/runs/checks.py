@@ -21,10 +21,13 @@ from tuneplane.record.digest import (
 )
 from tuneplane.record.ed25519 import verify as verify_signature
 from tuneplane.record.events import Chain
+from tuneplane.record.files import MAX_RECORD_BYTES
 
 from hpc.runs.evidence import Case
 
 PACKAGE_LIST = ".tuneplane/package.json"
+LARGEST_PACKAGE = 64 << 30
+"""Bytes; what the site file allows at most."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,14 @@ def _check_heads(case: Case, folder: Path, chains: dict[str, Chain], joiner: str
             case.gone("heads", path, f"is gone; {joiner} joined this chain")
             continue
         hashed = [e for e in chain.events if isinstance(e.get("hash"), str)]
-        known = next((i for i, e in enumerate(hashed) if e["hash"] == head.get("hash")), None) if isinstance(head, dict) else None
+        if not isinstance(head, dict):
+            case.tampered("heads", folder / f"{joiner}.jsonl", f"what it joined of {writer} is no head")
+            continue
+        known = next((i for i, e in enumerate(hashed) if e["hash"] == head.get("hash")), None)
         if known is None and head.get("hash") is not None:
-            case.tampered("heads", path, f"the head that {joiner} joined is not in the chain: it was cut off or rewritten")
+            case.tampered(
+                "heads", path, f"the head that {joiner} joined is not in the chain: it was cut off or rewritten"
+            )
         elif isinstance(head.get("count"), int) and len(chain.events) < head["count"]:
             case.tampered("heads", path, f"{joiner} joined {head['count']} events, {len(chain.events)} are there")
 
@@ -104,7 +112,9 @@ def _check_files(case: Case, listed: dict[str, FileEntry]) -> bool:
     """Whether the tree is exactly the list. A tree that may not be read is no difference, only no proof."""
     work = case.run.work
     try:
-        have = {e.path: e for e in scan_tree(work) if e.path != PACKAGE_LIST}
+        # A file that was blown up, with holes for one, is a difference without being read for hours.
+        most = min(sum(e.size for e in listed.values()), LARGEST_PACKAGE) + MAX_RECORD_BYTES
+        have = {e.path: e for e in scan_tree(work, max_bytes=most) if e.path != PACKAGE_LIST}
     except TreeError as exc:
         case.tampered("package", work, str(exc))
         return False
@@ -127,7 +137,9 @@ def _check_files(case: Case, listed: dict[str, FileEntry]) -> bool:
 
 def check_admission(case: Case, package: Package) -> dict[str, Any] | None:
     """The admission against the package's bytes and the folder's owner; the signature where it was enforced."""
-    paths = [p for p in (case.run.admission, case.root.admitted / case.run.run_id / "admission.json") if os.path.lexists(p)]
+    paths = [
+        p for p in (case.run.admission, case.root.admitted / case.run.run_id / "admission.json") if os.path.lexists(p)
+    ]
     if not paths:
         case.incomplete("admission", case.run.admission, "there is no admission")
         return None
@@ -154,7 +166,7 @@ def check_admission(case: Case, package: Package) -> dict[str, Any] | None:
 def _check_copy(case: Case, work: Path, admission: dict[str, Any]) -> None:
     """The copy that the service user verified, which is what the job read."""
     try:
-        digest = tree_digest_v2([e for e in scan_tree(work) if e.path != PACKAGE_LIST])
+        digest = tree_digest_v2([e for e in scan_tree(work, max_bytes=LARGEST_PACKAGE) if e.path != PACKAGE_LIST])
     except TreeError as exc:
         case.tampered("admission", work, str(exc))
     except FileNotFoundError:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract import schemas
 from tuneplane.contract.layout import RunPaths, StorageRoot
-from tuneplane.record.digest import FileEntry, TreeError, digest_json, scan_tree, tree_digest_v2
-from tuneplane.record.files import read_json
+from tuneplane.record.canonical import parse_json
+from tuneplane.record.digest import FileEntry, TreeError, digest_bytes, digest_json, scan_tree, tree_digest_v2
+from tuneplane.record.files import MAX_RECORD_BYTES, read_bytes, read_json
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit import launchplan
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from hpc.spec.jobspec import JobSpec
 
 PACKAGE_LIST = ".tuneplane/package.json"
+RECORD_BYTES = 64 << 20
+"""Room in a package for records and the recipe's own files, beside what travels."""
+LAUNCH_TYPES: Mapping[str, type] = {"options": dict, "runtime": dict, "fleet": str, "profiles": list}
+"""What admission reads from launch.json beside what it derives itself."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +63,31 @@ def owner_of(run: RunPaths) -> tuple[int, str]:
     return info.st_uid, name
 
 
+def package_limit(site: Site) -> int:
+    """Most bytes of a whole package: what may travel, and the records and recipe that are added to it."""
+    return (int(site.packages.max_mb) << 20) + RECORD_BYTES
+
+
+def _record(run: RunPaths, path: str, have: Mapping[str, FileEntry]) -> Any:
+    """A record of the package, from the very bytes whose digest was listed: the owner may write them while they are judged."""
+    data = read_bytes(run.work / path)
+    if path not in have or digest_bytes(data) != have[path].sha256:
+        raise TreeError(f"{path} changed while it was read")
+    return parse_json(data)
+
+
 def read_package(run: RunPaths) -> tuple[dict[str, Any], dict[str, Any], str, list[FileEntry]]:
     """(jobspec, launch, package digest, entries) after comparing every byte with the list. Raises Refusal(s) E-SUBMIT-071."""
     try:
         listing = read_json(run.package)
         listed = {e.path: e for e in map(FileEntry.from_json, listing["files"])}
-        have = {e.path: e for e in scan_tree(run.work) if e.path != PACKAGE_LIST}
-        spec, launch = read_json(run.jobspec), read_json(run.launch)
+        most = sum(e.size for e in listed.values()) + MAX_RECORD_BYTES
+        have = {e.path: e for e in scan_tree(run.work, max_bytes=most) if e.path != PACKAGE_LIST}
+        spec, launch = (_record(run, f".tuneplane/{name}.json", have) for name in ("jobspec", "launch"))
     except (OSError, ValueError, KeyError, TypeError, TreeError) as exc:
         raise Refusal("E-SUBMIT-071", f"the package cannot be read whole: {exc}", field=str(run.work)) from exc
+    if not isinstance(launch, dict) or any(not isinstance(launch.get(k, t()), t) for k, t in LAUNCH_TYPES.items()):
+        raise Refusal("E-SUBMIT-071", "launch.json has another form", field=str(run.launch))
     faults = [
         Refusal("E-SUBMIT-071", "not what the list says", field=path, found=getattr(have.get(path), "sha256", "missing"),
                 allowed=getattr(listed.get(path), "sha256", "not in the list"))
@@ -76,6 +97,14 @@ def read_package(run: RunPaths) -> tuple[dict[str, Any], dict[str, Any], str, li
     if faults:
         raise Refusals(faults)
     return spec, launch, tree_digest_v2(listed.values()), list(listed.values())
+
+
+def _manifest(run: RunPaths, entries: list[FileEntry]) -> Any:
+    """The recipe manifest that the package was made with. Raises Refusal E-SUBMIT-071."""
+    try:
+        return _record(run, ".tuneplane/recipe.json", {e.path: e for e in entries})
+    except (OSError, ValueError) as exc:
+        raise Refusal("E-SUBMIT-071", f"recipe.json cannot be read: {exc}", field=str(run.recipe)) from exc
 
 
 def quota_refusals(spec: JobSpec, site: Site, owner: str, used: Usage) -> list[Refusal]:
@@ -170,7 +199,7 @@ def _runtime_refusals(launch: Mapping[str, Any], spec: JobSpec, root: StorageRoo
     return []
 
 
-def _recipe_refusals(spec: JobSpec, recipe: Recipe, run: RunPaths, site: Site) -> list[Refusal]:
+def _recipe_refusals(spec: JobSpec, recipe: Recipe, manifest: Any, site: Site) -> list[Refusal]:
     from hpc.catalog.locks import admission_refusals, observability_refusal
 
     version = spec.provenance.core_version
@@ -178,7 +207,7 @@ def _recipe_refusals(spec: JobSpec, recipe: Recipe, run: RunPaths, site: Site) -
     url = observability_refusal(recipe, spec.spec.framework.observability_url)
     if url is not None:
         out.append(url)
-    if read_json(run.recipe) != recipe.manifest:
+    if manifest != recipe.manifest:
         out.append(
             Refusal(
                 "E-SUBMIT-077",
@@ -196,17 +225,21 @@ def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str]
     from hpc.spec.jobspec import parse
 
     uid, owner = owner_of(run)
-    document, launch, package_digest, _ = read_package(run)
+    document, launch, package_digest, entries = read_package(run)
     spec = parse(document)
     recipe = Catalogue.load(root).get(spec.spec.recipe.name)
     work = str(root.admitted / run.run_id / "work" if site.admission.mode == "enforced" else run.work)
     faults = [
-        *_recipe_refusals(spec, recipe, run, site),
+        *_recipe_refusals(spec, recipe, _manifest(run, entries), site),
         *_launch_refusals(launch, spec, recipe, site, work),
         *_runtime_refusals(launch, spec, root, site),
         *launchplan.limit_refusals(launch.get("options") or {}, site, spec, recipe),
         *quota_refusals(spec, site, owner, usage(owner)),
     ]
+    if (size := sum(e.size for e in entries)) > (limit := package_limit(site)):
+        faults.append(
+            Refusal("E-SUBMIT-041", "the package is too large", field=str(run.work), found=size, allowed=str(limit))
+        )
     kernel = find_kernels(root).as_json()
     if launch.get("kernel") != kernel:
         faults.append(

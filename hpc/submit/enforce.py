@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.contract.schemas import SIGNED_KEYS
 from tuneplane.record.canonical import canonical_bytes
-from tuneplane.record.digest import scan_tree
+from tuneplane.record.digest import TreeError, scan_tree
 from tuneplane.record.files import publish_dir, replace_json, write_json_new
 
 from hpc.errors import Refusal
-from hpc.submit.admission import Usage, judge
+from hpc.submit.admission import Usage, judge, package_limit
 from hpc.submit.package import discard
 
 if TYPE_CHECKING:
@@ -63,16 +63,48 @@ def _private_key(root: StorageRoot) -> Any:
     return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(text))
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy regular files only; every file is opened without following links, and read once."""
-    for entry in scan_tree(source):
-        destination = target / entry.path
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(source / entry.path, os.O_RDONLY | os.O_NOFOLLOW)
-        with os.fdopen(fd, "rb") as stream, open(destination, "xb") as out:
-            while chunk := stream.read(1 << 20):
-                out.write(chunk)
-        os.chmod(destination, 0o555 if entry.exec else 0o444)
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def _copy(source: Path, target: Path, *, max_bytes: int) -> None:
+    """Copy a tree of regular files; `target` is made. Raises TreeError for anything else, and past `max_bytes`.
+
+    The owner may swap files and folders meanwhile: each is opened once, relative to its folder, without following links and without waiting
+    for a pipe. So the copy can come out different from the package, never hold what only the service user can read.
+    """
+    os.mkdir(target, 0o700)
+    folders, left = [(os.open(source, _FOLDER), target)], max_bytes
+    try:
+        while folders:
+            folder_fd, into = folders.pop()
+            try:
+                for name in sorted(os.listdir(folder_fd)):
+                    if stat.S_ISDIR(os.lstat(name, dir_fd=folder_fd).st_mode):
+                        os.mkdir(into / name, 0o700)
+                        folders.append((os.open(name, _FOLDER, dir_fd=folder_fd), into / name))
+                    else:
+                        left = _copy_file(folder_fd, name, into / name, left)
+            finally:
+                os.close(folder_fd)
+    finally:
+        for folder_fd, _ in folders:
+            os.close(folder_fd)
+
+
+def _copy_file(folder_fd: int, name: str, target: Path, left: int) -> int:
+    """Copy one file; how many bytes may still follow."""
+    with os.fdopen(os.open(name, _FILE, dir_fd=folder_fd), "rb") as stream, open(target, "xb") as out:
+        mode = os.fstat(stream.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise TreeError(f"{name}: not a regular file")
+        while chunk := stream.read(1 << 20):
+            left -= len(chunk)
+            if left < 0:
+                raise TreeError(f"{name}: the package grew while it was being copied")
+            out.write(chunk)
+    os.chmod(target, 0o555 if mode & stat.S_IXUSR else 0o444)
+    return left
 
 
 def sign(root: StorageRoot, body: dict[str, Any]) -> dict[str, Any]:
@@ -90,16 +122,22 @@ def enforce(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[st
         raise Refusal("E-SUBMIT-081", "the service user does not admit its own packages", field=str(run.root))
     body = judge(root, site, run, usage=usage)
     try:
-        temp.mkdir(mode=0o755)
-        _copy(run.work, temp / "work")
+        # Closed until it is known to be what was judged.
+        temp.mkdir(mode=0o700)
+        _copy(run.work, temp / "work", max_bytes=package_limit(site))
         copied = judge_copy(temp / "work", body)
         signed = sign(root, {**copied, "mode": "enforced", "admitted_at": now})
         write_json_new(temp / "admission.json", signed)
         for folder, _, _ in os.walk(temp / "work", topdown=False):
             os.chmod(folder, 0o555)
+        os.chmod(temp, 0o755)
         publish_dir(temp, final)
     except FileExistsError as exc:
         raise Refusal("E-SUBMIT-082", f"{run.run_id} was admitted before", field=str(final)) from exc
+    except (TreeError, OSError) as exc:
+        discard(temp)
+        what = exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
+        raise Refusal("E-SUBMIT-083", f"the package cannot be copied: {what}", field=str(run.work)) from exc
     except BaseException:
         discard(temp)
         raise

@@ -144,3 +144,24 @@ def test_a_file_digest_follows_no_link(tmp_path: Path) -> None:
         digest_file(tmp_path / "l")
     with pytest.raises(OSError, match="not a regular file"):
         digest_file(tmp_path)
+
+
+def test_a_tree_that_is_made_to_exhaust_its_reader_is_refused_without_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "holes").mkdir()
+    with open(tmp_path / "holes/a", "wb") as stream:
+        stream.truncate(1 << 42)
+    (tmp_path / "holes/b").write_bytes(b"x")
+    with pytest.raises(TreeError, match="a: more bytes than belong here"):
+        list(scan_tree(tmp_path / "holes", max_bytes=1 << 20))
+    (tmp_path / "holes/a").write_bytes(b"xy")
+    assert [e.path for e in scan_tree(tmp_path / "holes", max_bytes=3)] == ["a", "b"]
+    with pytest.raises(TreeError, match="b: more bytes"):
+        list(scan_tree(tmp_path / "holes", max_bytes=2))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(120):
+        os.mkdir("deep")
+        os.chdir("deep")
+    with pytest.raises(TreeError, match="nested deeper than 100"):
+        list(scan_tree(tmp_path / "deep"))

@@ -21,6 +21,8 @@ V1_SKIPPED_PARTS = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".r
 V1_SKIPPED_NAMES = frozenset({".DS_Store"})
 V1_SKIPPED_SUFFIXES = (".pyc", ".pyo")
 V2_DOMAIN = b"tuneplane/tree/v2\n"
+MAX_DEPTH = 100
+"""Folders in folders that a tree may have; deeper ones are made to exhaust whoever reads them."""
 _CHUNK = 1 << 20
 
 
@@ -132,16 +134,34 @@ def directory_digest_v1(root: str | os.PathLike[str], files: Iterable[str] | Non
     return PREFIX + sha.hexdigest()
 
 
-def scan_tree(root: str | os.PathLike[str]) -> Iterator[FileEntry]:
-    """Every regular file below `root`, opened relative to its folder without following links. Raises TreeError for anything else."""
+def scan_tree(root: str | os.PathLike[str], *, max_bytes: int | None = None) -> Iterator[FileEntry]:
+    """Every regular file below `root`, opened relative to its folder without following links.
+
+    Raises TreeError for anything else, for folders nested deeper than MAX_DEPTH, and before it would read more than `max_bytes` in all.
+    """
     root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        yield from _scan(root_fd, "")
+        yield from _scan(root_fd, "", _Budget(max_bytes))
     finally:
         os.close(root_fd)
 
 
-def _scan(folder_fd: int, prefix: str) -> Iterator[FileEntry]:
+@dataclass
+class _Budget:
+    """Bytes that may still be read; None: no limit."""
+
+    left: int | None
+
+    def take(self, size: int, path: str) -> None:
+        if self.left is not None:
+            self.left -= size
+            if self.left < 0:
+                raise TreeError(f"{path}: more bytes than belong here ({size})")
+
+
+def _scan(folder_fd: int, prefix: str, budget: _Budget) -> Iterator[FileEntry]:
+    if prefix.count("/") > MAX_DEPTH:
+        raise TreeError(f"{prefix[:80]}…: folders are nested deeper than {MAX_DEPTH}")
     for name in sorted(os.listdir(folder_fd)):
         path = prefix + name
         if not is_relative(path):
@@ -151,19 +171,26 @@ def _scan(folder_fd: int, prefix: str) -> Iterator[FileEntry]:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             sub = os.open(name, flags, dir_fd=folder_fd)
             try:
-                yield from _scan(sub, path + "/")
+                yield from _scan(sub, path + "/", budget)
             finally:
                 os.close(sub)
         elif stat.S_ISREG(mode):
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder_fd)
-            try:
-                opened = os.fstat(fd)
-                sha, size = digest_fd(fd)
-                yield FileEntry(path, bool(opened.st_mode & stat.S_IXUSR), size, sha)
-            finally:
-                os.close(fd)
+            yield _scan_file(folder_fd, name, path, budget)
         else:
             raise TreeError(f"{path}: {'a link' if stat.S_ISLNK(mode) else 'not a regular file'}")
+
+
+def _scan_file(folder_fd: int, name: str, path: str, budget: _Budget) -> FileEntry:
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder_fd)
+    try:
+        opened = os.fstat(fd)
+        if not stat.S_ISREG(opened.st_mode):
+            raise TreeError(f"{path}: not a regular file")
+        budget.take(opened.st_size, path)
+        sha, size = digest_fd(fd)
+        return FileEntry(path, bool(opened.st_mode & stat.S_IXUSR), size, sha)
+    finally:
+        os.close(fd)
 
 
 def tree_digest_v2(entries: Iterable[FileEntry]) -> str:
