@@ -94,6 +94,10 @@ def run(root: Path, arguments: Sequence[str], *, program: str = "git", deadline_
         )
     except FileNotFoundError:
         return None
+    except OSError as exc:
+        raise Refusal(
+            "E-PROJECT-022", f"git cannot be started: {exc.strerror}", field=str(root), found=exc.filename
+        ) from exc
     except subprocess.TimeoutExpired as exc:
         message = f"git {arguments[0]} gave no answer in {deadline_s:g} s"
         raise Refusal("E-PROJECT-020", message, field=str(root)) from exc

@@ -78,6 +78,15 @@ def test_a_broken_git_is_refused_and_not_worked_around(make: Make, tmp_path: Pat
     assert (caught.value.code, caught.value.found) == ("E-PROJECT-022", "fatal: index file corrupt")
 
 
+def test_a_git_that_cannot_be_started_is_refused(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "git").write_bytes(b"\x7fELF and nothing more")
+    (tmp_path / "git").chmod(0o755)
+    root = make(use_git=True).root
+    with pytest.raises(Refusal) as refused:
+        facts(root, program=str(tmp_path / "git"))
+    assert (refused.value.code, "cannot be started" in refused.value.message) == ("E-PROJECT-022", True)
+
+
 def test_p24_a_git_that_hangs_is_left_with_try_again_later(make: Make, tmp_path: Path) -> None:
     root = make(use_git=True).root
     with pytest.raises(Refusal) as caught:
