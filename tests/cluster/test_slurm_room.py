@@ -56,7 +56,14 @@ def test_a_running_job_with_every_column(lab: Lab, slurm: Slurm, alice: Person, 
     lab.cluster.wait_state(job, "RUNNING")
     row = row_of(slurm, alice, "columns")
     assert (row.job_id, row.raw_id, row.cls, row.comment) == (job, int(job), "running", "tp:run-0001:abc|d e")
-    assert (row.nodes, row.partition, row.account, row.user, row.restarts, row.time_limit) == (2, "calm", "lab", alice.name, 0, "7:00")
+    assert (row.nodes, row.partition, row.account, row.user, row.restarts, row.time_limit) == (
+        2,
+        "calm",
+        "lab",
+        alice.name,
+        0,
+        "7:00",
+    )
     assert row.submitted_at is not None
     assert row.started_at is not None
     assert abs(row.submitted_at - time.time()) < 3600  # UTC, whatever the machine's zone is
@@ -87,7 +94,10 @@ def test_p15_a_dependency_that_cannot_be_met_any_more(lab: Lab, slurm: Slurm, al
     parent = jobs.submit("parent", script="false")
     child = jobs.submit("child", f"--dependency=afterok:{parent}")
     lab.cluster.wait_state(parent, "FAILED")
-    found = until("the dependency is given up", lambda: (row := row_of(slurm, alice, "child")).reason == "DependencyNeverSatisfied" and row)
+    found = until(
+        "the dependency is given up",
+        lambda: (row := row_of(slurm, alice, "child")).reason == "DependencyNeverSatisfied" and row,
+    )
     assert isinstance(found, JobRow)
     assert (found.job_id, explain(found.reason).outlook) == (child, "hopeless")
     assert found.dependency.startswith(f"afterok:{parent}(")
@@ -110,11 +120,15 @@ def test_p16_scancel_with_a_name_hits_no_other_job(lab: Lab, slurm: Slurm, alice
 def test_p18_accounting_tells_how_a_job_ended_with_its_steps(lab: Lab, slurm: Slurm, alice: Person, jobs: Jobs) -> None:
     job = jobs.submit("ends", script="exit 3")
     lab.cluster.wait_state(job, "FAILED")
-    rows = until("sacct knows the end", lambda: [r for r in query.history(slurm, ids=[job]).rows if not r.active and r.name])
+    rows = until(
+        "sacct knows the end", lambda: [r for r in query.history(slurm, ids=[job]).rows if not r.active and r.name]
+    )
     assert isinstance(rows, list)
     assert [(r.job_id, r.cls, r.exit_code, r.signal, r.name) for r in rows] == [(job, "error", 3, 0, "ends")]
     assert {r.job_id for r in query.history(slurm, ids=[job], steps=True).rows} == {job, f"{job}.batch"}
-    assert [r.job_id for r in query.history(slurm, names=["ends"], user=alice.name, since=int(time.time()) - 3600).rows] == [job]
+    assert [
+        r.job_id for r in query.history(slurm, names=["ends"], user=alice.name, since=int(time.time()) - 3600).rows
+    ] == [job]
 
 
 def test_p30_a_requeued_job_has_two_lives_in_accounting(lab: Lab, slurm: Slurm, alice: Person, jobs: Jobs) -> None:
@@ -143,7 +157,9 @@ def test_p30_a_requeued_job_has_two_lives_in_accounting(lab: Lab, slurm: Slurm, 
         (("--nope",), "E-SLURM-019", ""),
     ],
 )
-def test_p06_what_the_real_sbatch_refuses_is_never_tried_again(slurm: Slurm, options: tuple[str, ...], code: str, field: str) -> None:
+def test_p06_what_the_real_sbatch_refuses_is_never_tried_again(
+    slurm: Slurm, options: tuple[str, ...], code: str, field: str
+) -> None:
     done = slurm.run("sbatch", ["--parsable", *options, "--wrap=true", "--output=/dev/null"])
     assert classify(done) == "refuse"
     refused = refusal(done, "submit the job")

@@ -1,0 +1,130 @@
+"""One real cluster, one login installation, one site with two users for all tests of this folder.
+
+The long runs (training through a preemption and through the loss of a node) begin with the session where their tests are among those chosen, and
+the tests that look at them come last: everything else happens meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from journeys import LongRuns
+from lab import ROOT, Lab, Person, install_login, moody_slurm
+from labcluster import Cluster, free_place
+from labsites import Sites
+
+NAMES = ("tpalice", "tpbob", "tpservice")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the long runs last."""
+    items.sort(key=lambda item: "long_runs" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    """A folder with a short path that every user can enter."""
+    path = Path(tempfile.mkdtemp(prefix="tp-cl-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def images() -> dict[str, Path]:
+    """The two SIFs, by runtime id."""
+    cache = Path(os.environ.get("TP_BUILD_CACHE") or "/var/cache/tuneplane-hpc")
+    found = {"general-1": cache / "general.sif", "deepspeed-0.19.8": cache / "training.sif"}
+    missing = [str(p) for p in found.values() if not p.is_file()]
+    assert not missing, f"{', '.join(missing)} missing: run `make setup` as root"
+    assert os.getuid() == 0, "tests/cluster starts a Slurm and becomes other users: run it as root"
+    return {name: path.resolve() for name, path in found.items()}
+
+
+@pytest.fixture(scope="session")
+def people() -> Iterator[dict[str, Person]]:
+    """Ordinary Unix accounts, made for the session where they do not exist."""
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    made = [name for name in NAMES if name not in known]
+    for name in made:
+        subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", name], check=True)
+    yield {name: Person.of(name) for name in NAMES}
+    for name in made:
+        subprocess.run(["userdel", "--remove", name], check=False, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def cluster(scratch: Path, images: dict[str, Path], people: dict[str, Person]) -> Iterator[Cluster]:
+    """Four nodes with accounting; ended by its own pid files whatever happens."""
+    port, prefix = free_place()
+    it = Cluster(scratch / "slurm", port, prefix)
+    try:
+        it.up()
+        for name in people:
+            it.add_account(name)
+        yield it
+    finally:
+        it.down()
+
+
+@pytest.fixture(scope="session")
+def login(scratch: Path) -> Path:
+    """`bin` of the login node's installation."""
+    (scratch / "login").mkdir(mode=0o755)
+    return install_login(scratch / "login")
+
+
+@pytest.fixture(scope="session")
+def sites(scratch: Path, cluster: Cluster, login: Path, images: dict[str, Path], people: dict[str, Person]) -> Sites:
+    (scratch / "projects").mkdir(mode=0o755)
+    moody_slurm(scratch / "moody")
+    return Sites(scratch, cluster, login, images, people)
+
+
+@pytest.fixture(scope="session")
+def lab(sites: Sites) -> Lab:
+    """The site: advisory admission, two users with a project each, both runtimes, a tiny model and rows to train it on."""
+    lab = sites.new("root", runtimes=("general-1", "deepspeed-0.19.8"))
+    model, rows = lab.root.cache / "models" / "tiny", lab.root.cache / "sums.jsonl"
+    lab.as_user(ROOT, "python", "-m", "tuneplane.training.tiny", model, cwd=sites.scratch)
+    lab.as_user(
+        ROOT, "python", "-m", "tuneplane.training.sums", rows, "--rows", "256", "--seed", "7", cwd=sites.scratch
+    )
+    for name in ("tpalice", "tpbob"):
+        lab.new_project(sites.people[name])
+    return lab
+
+
+@pytest.fixture(scope="session")
+def alice(people: dict[str, Person]) -> Person:
+    return people["tpalice"]
+
+
+@pytest.fixture(scope="session")
+def bob(people: dict[str, Person]) -> Person:
+    return people["tpbob"]
+
+
+@pytest.fixture(scope="session")
+def long_runs(lab: Lab, alice: Person) -> Iterator[LongRuns]:
+    """Runs that take a minute or two, started together. `finished(name)` waits for one of them."""
+    runs = LongRuns(lab, alice)
+    yield runs
+    runs.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _long_runs_begin_first(request: pytest.FixtureRequest) -> None:
+    if any("long_runs" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("long_runs")

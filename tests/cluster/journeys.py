@@ -1,0 +1,108 @@
+"""Runs that take their time, and what happens to them on the way: a preemption, the loss of a node, the end of a time limit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from lab import Lab, Person, Run
+from labcluster import until
+
+STEPS = 160
+EARLY = 55
+"""Steps of an attempt after which something happens to it."""
+TRAINING = {
+    "max_steps": STEPS, "save_steps": 40, "seed": 5, "lora_rank": 4, "max_length": 64, "zero_stage": 2, "micro_batch_size": 4,
+    "learning_rate": 0.003, "log_steps": 20,
+}  # fmt: skip
+
+# Attempt 0 works until it is warned, saves, and asks to run again; the next attempt finds what was saved.
+UNTIL_WARNED = """\
+saved=$TUNEPLANE_CHECKPOINT_DIR/saved
+if [ -e "$saved" ]; then echo "goes on from $(cat "$saved")"; exit 0; fi
+trap 'echo "warned"; echo 41 >"$saved"; exit 85' USR2
+trap 'echo "got TERM"; exit 15' TERM
+echo ready
+while :; do sleep 0.2; done
+"""
+
+
+def training_flags(lab: Lab, **settings: object) -> list[str]:
+    """Flags of `tp submit` for the tiny model on the sums."""
+    chosen = TRAINING | settings
+    flags = ["--model", str(lab.root.cache / "models" / "tiny"), "--train-data", str(lab.root.cache / "sums.jsonl")]
+    return flags + [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
+
+
+class LongRuns:
+    """`whole` is left in peace, `preempted` loses its nodes to another job, `bereft` loses a node, `limited` comes to its time limit."""
+
+    def __init__(self, lab: Lab, who: Person) -> None:
+        self.lab, self.who = lab, who
+        self._faults: dict[str, BaseException] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self._stopping = threading.Event()
+        lab.experiments(who, {"limited": UNTIL_WARNED})
+        self.limited = lab.submit(who, "limited", "--profile", "one", "--time", "2", "--signal", "B:USR2@60")
+        self.bereft = self._train("--partition", "doomed,calm")
+        self.preempted = self._train("--partition", "spot", "--mem", "9G")
+        self.whole = self._train()
+        self._begin("preempted", self._preempt)
+        self._begin("bereft", self._lose_a_node)
+
+    def _train(self, *flags: str) -> Run:
+        return self.lab.submit(self.who, "sums", "--profile", "cpu", *training_flags(self.lab), *flags)
+
+    def _begin(self, name: str, act: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                act()
+            except BaseException as exc:
+                self._faults[name] = exc
+
+        self._threads[name] = threading.Thread(target=guarded, daemon=True)
+        self._threads[name].start()
+
+    def _mid_run(self, run: Run) -> None:
+        until(
+            f"step {EARLY} of {run.id}", lambda: self._stopping.is_set() or run.steps() >= EARLY, seconds=240, pause=0.1
+        )
+        assert not self._stopping.is_set(), "the session ends"
+
+    def _preempt(self) -> None:
+        """A job of higher priority takes the memory of both nodes for a moment."""
+        self._mid_run(self.preempted)
+        nodes = f"{self.lab.cluster.node(1)},{self.lab.cluster.node(2)}"
+        words = (
+            "--partition=short",
+            "--nodes=2",
+            f"--nodelist={nodes}",
+            "--mem=8G",
+            "--output=/dev/null",
+            "--wrap=sleep 1",
+        )
+        self.lab.slurm(self.who, "sbatch", *words)
+
+    def _lose_a_node(self) -> None:
+        """Node 4 loses its power in mid-run; it comes back when the job goes on elsewhere."""
+        self._mid_run(self.bereft)
+        assert self.lab.cluster.kill_node(self.lab.cluster.node(4)) >= 4, (
+            "slurmd, a step, a container and a rank at least"
+        )
+        until("the job of the dead node begins again", lambda: self.bereft.attempts() == [0, 1], seconds=240)
+        self.lab.cluster.up()
+
+    def finished(self, name: str) -> Run:
+        """Wait for a run to end for good. Raises whatever went wrong on its way."""
+        run: Run = getattr(self, name)
+        if name in self._threads:
+            self._threads[name].join(timeout=280)
+            if name in self._faults:
+                raise AssertionError(f"{self._faults[name]}\n{run.story()}") from self._faults[name]
+        run.wait_end()
+        return run
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads.values():
+            thread.join(timeout=60)
