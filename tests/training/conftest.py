@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,18 @@ def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out.write_text("\n".join(train) + "\n")
     held_out_path(out).write_text("\n".join(held_out) + "\n")
     return out
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Any]:
+    """A process that has imported torch, DeepSpeed and transformers, and forks ranks."""
+    from ranks import ROOT
+    from warm import WarmServer
+
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "hpc" / "kernel"), "OMP_NUM_THREADS": "1"}
+    server = WarmServer(env | {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"})
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

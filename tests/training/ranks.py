@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from warm import WarmProcess, WarmServer
+
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = ROOT / "recipes" / "deepspeed" / "sft" / "template" / "train.py"
 RUN_ID = "run-4f2a91c0"
@@ -27,7 +29,7 @@ def free_port() -> int:
 class Attempt:
     """The ranks of one attempt, running or ended."""
 
-    def __init__(self, root: Path, number: int, processes: list[subprocess.Popen[bytes]]) -> None:
+    def __init__(self, root: Path, number: int, processes: list[subprocess.Popen[bytes] | WarmProcess]) -> None:
         self.root, self.number, self.processes = root, number, processes
         self.out = root / "attempts" / str(number) / "out"
         self.logs = root / "attempts" / str(number) / "logs"
@@ -104,7 +106,17 @@ class Run:
         self.peft: dict[str, Any] | None = None
         self.validation: Path | None = None
         self.entry = ENTRY
+        self.warm: WarmServer | None = None
         self.attempts = 0
+
+    def before_the_loop(self, *lines: str) -> None:
+        """Edit the entry as an experiment would: these lines run on every rank just before the first step."""
+        mark = "    progress = loop.run(resumed)\n"
+        text = ENTRY.read_text()
+        assert text.count(mark) == 1
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.entry = self.root / "train.py"
+        self.entry.write_text(text.replace(mark, "".join(f"    {line}\n" for line in lines) + mark))
 
     def write(self, world: int) -> Path:
         work = self.root / "work"
@@ -156,20 +168,21 @@ class Run:
         attempt = self.root / "attempts" / str(self.attempts)
         (attempt / "logs").mkdir(parents=True)
         (attempt / "out").mkdir()
-        port, processes = free_port(), []
+        port = free_port()
+        started: list[subprocess.Popen[bytes] | WarmProcess] = []
         for rank in range(world) if ranks is None else ranks:
-            with open(attempt / "logs" / f"rank-{rank:05d}.log", "wb") as log:
-                processes.append(
+            env, log = self.environment(rank, world, port), attempt / "logs" / f"rank-{rank:05d}.log"
+            if self.warm is not None:
+                started.append(self.warm.start(self.entry, work, env, log))
+                continue
+            with open(log, "wb") as stream:
+                command = [sys.executable, str(self.entry)]
+                started.append(
                     subprocess.Popen(
-                        [sys.executable, str(self.entry)],
-                        cwd=work,
-                        env=self.environment(rank, world, port),
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
+                        command, cwd=work, env=env, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
                     )
                 )
-        return Attempt(self.root, self.attempts, processes)
+        return Attempt(self.root, self.attempts, started)
 
     def complete(self, world: int = 2, timeout_s: float = 120.0) -> Attempt:
         """Start an attempt and expect it to end well."""

@@ -6,6 +6,7 @@ DeepSpeed's own launcher, its host file and its SSH are never used (P43); the ra
 from __future__ import annotations
 
 import hashlib
+import inspect
 import logging
 import os
 from collections.abc import Iterator
@@ -28,9 +29,6 @@ def quiet_start() -> None:
     On CPUs its start-up would compile a shared-memory extension that training never uses; a build killed midway leaves a lock, and every
     later start waits for it in silence.
     """
-    import warnings
-
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")  # DeepSpeed's calls, not ours
     import deepspeed.ops
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -55,6 +53,7 @@ def be_deterministic() -> None:
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # DeepSpeed's buckets of 2 GB would be filled at each step
     torch.backends.cudnn.benchmark = False
 
 
@@ -195,6 +194,11 @@ class Engine:
     def __call__(self, **inputs: Any) -> Any:
         """Forward of the model."""
         return self._deepspeed(**inputs)
+
+    def accepts(self, name: str) -> bool:
+        """True if the model's forward has an argument of this name."""
+        base = self.model.get_base_model() if self.settings.lora else self.model
+        return name in inspect.signature(base.forward).parameters
 
     def train(self, mode: bool = True) -> None:
         self._deepspeed.train(mode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ def quiet_libraries(accelerator: str = "cpu") -> None:
         DS_ACCELERATOR=accelerator,
     )
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost peer is one line of ours, not pages of C++ frames
+    # Calls that peft and DeepSpeed make, not we.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\.modeling_utils|torch\.distributed")
     from transformers.utils import logging
 
     logging.disable_progress_bar()

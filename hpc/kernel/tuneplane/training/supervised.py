@@ -93,7 +93,8 @@ class Supervised:
         self.on_first_batch()
         labels = batch.pop("labels")
         kept = labels.shape[1] - max(0, min(tokens.row(i)[1] for i in ids) - 1)
-        logits = engine(**batch, use_cache=False, logits_to_keep=kept).logits[:, :-1]
+        fewer = {"logits_to_keep": kept} if engine.accepts("logits_to_keep") else {}
+        logits = engine(**batch, use_cache=False, **fewer).logits[:, -kept:][:, :-1]
         wanted = labels[:, labels.shape[1] - kept + 1 :]
         return torch.nn.functional.cross_entropy(
             logits.reshape(-1, logits.shape[-1]).float(), wanted.reshape(-1), ignore_index=_IGNORED, reduction="sum"
