@@ -61,17 +61,25 @@ def resubmit(
 
     Raises Refusal E-SUBMIT-090 while the run is queued or running, E-SUBMIT-091 without a checkpoint to resume from.
     """
+    from hpc.store.locks import held
+
     if run.owner != user:
         raise Refusal("E-SUBMIT-092", f"{run.run_id} is {run.owner}'s", field=run.run_id, found=user, allowed=run.owner)
-    prepared = load_prepared(root, site, run)
-    fleet = site.fleets[prepared.fleet]
-    slurm = slurm_of(fleet, site) if fleet.kind == "slurm" else None
-    if holds(run, queued_jobs(slurm, user) if slurm else None):
-        raise Refusal("E-SUBMIT-090", f"{run.run_id} has not ended", field=run.run_id)
-    if resume and not (run.checkpoints / "latest.json").is_file():
-        raise Refusal("E-SUBMIT-091", f"{run.run_id} has no complete checkpoint", field=run.run_id)
-    if (run.root / "stop_requested").exists():
-        os.rename(run.root / "stop_requested", run.root / f"stop_requested.{newest_number(run, 'attempts') or 0}")
-    first = max(newest_number(run, "attempts") or 0, newest_number(run, "submissions") or 0) + 1
-    around = Around(root, site, user, uid)
-    return dispatch(around, prepared, first=first, clock=clock, sleep=sleep, slurm=slurm)
+    # Of two commands at once the second looks when the first has recorded what it did.
+    with held(root.user_state(user) / f"submit-{run.exp}.lock", timeout_s=0):
+        prepared = load_prepared(root, site, run)
+        fleet = site.fleets[prepared.fleet]
+        slurm = slurm_of(fleet, site) if fleet.kind == "slurm" else None
+        if holds(run, queued_jobs(slurm, user) if slurm else None):
+            raise Refusal("E-SUBMIT-090", f"{run.run_id} has not ended", field=run.run_id)
+        if resume and not (run.checkpoints / "latest.json").is_file():
+            raise Refusal("E-SUBMIT-091", f"{run.run_id} has no complete checkpoint", field=run.run_id)
+        if (run.root / "stop_requested").exists():
+            os.rename(run.root / "stop_requested", run.root / f"stop_requested.{newest_number(run, 'attempts') or 0}")
+        around = Around(root, site, user, uid)
+        return dispatch(around, prepared, first=next_number(run), clock=clock, sleep=sleep, slurm=slurm)
+
+
+def next_number(run: RunPaths) -> int:
+    """The first attempt of a new submission. A number is used once: one whose script was frozen and then refused is left out."""
+    return 1 + max(newest_number(run, folder) or 0 for folder in ("attempts", "submissions", "batch"))

@@ -11,7 +11,7 @@ from tuneplane.contract import schemas
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.digest import digest_json
 from tuneplane.record.events import EventWriter
-from tuneplane.record.files import read_bytes, write_json_new, write_new
+from tuneplane.record.files import read_bytes, read_json, write_json_new, write_new
 from tuneplane.record.times import parse_utc
 
 from hpc.errors import Refusal
@@ -54,9 +54,17 @@ def launch_callable(run_id: str) -> None:
     """What submitit is told to run. The job never unpickles it: the kernel rebuilds the work from jobspec.json."""
 
 
-def _record(run: RunPaths, first: int, facts: dict[str, Any]) -> None:
+def _record(run: RunPaths, first: int, facts: dict[str, Any]) -> bool:
+    """Write the submission's record; False if another command has just adopted the same job. Raises Refusal E-SUBMIT-053."""
+    path = run.submissions / f"{first}.json"
     head = {"schema": schemas.SUBMISSION, "run_id": run.run_id, "first_attempt": first}
-    write_json_new(run.submissions / f"{first}.json", {**head, **facts})
+    try:
+        write_json_new(path, {**head, **facts})
+    except FileExistsError as exc:
+        if read_json(path).get("nonce") != facts["nonce"]:
+            raise Refusal("E-SUBMIT-053", f"{path} is another submission's", field=run.run_id) from exc
+        return False
+    return True
 
 
 def _to_local(prepared: Prepared, intent: Intent, script: Script, book: IntentBook) -> dict[str, Any]:
@@ -79,10 +87,22 @@ def _to_slurm(prepared: Prepared, intent: Intent, script: Script, slurm: Slurm, 
     return {"job_id": job_id, "removed_environment": list(slurm.scrubbed().removed)}
 
 
-def _intent(prepared: Prepared, first: int, nonce: str, kind: str, now: str) -> Intent:
+def _intent(prepared: Prepared, first: int, nonce: str, fleet: Fleet, script: Script, now: str) -> Intent:
     run = prepared.run
     name, comment = f"{run.exp}.{run.run_id}.{first}", f"tp:{run.run_id}:{nonce}"
-    return Intent(run.run_id, first, run.exp, name, nonce, comment, run.batch / f"{first}.sh", now, kind)
+    facts = {
+        "kind": fleet.kind, "fleet": prepared.fleet, "cluster": fleet.cluster, "job_name": name, "nonce": nonce,
+        "script_sha256": script.sha256, "template": script.template, "template_sha256": script.template_sha256,
+        "spec_digest": digest_json(prepared.records["jobspec.json"]),
+    }  # fmt: skip
+    return Intent(run.run_id, first, run.exp, name, nonce, comment, run.batch / f"{first}.sh", now, fleet.kind, facts)
+
+
+def _tell(run: RunPaths, first: int, facts: dict[str, Any], what: str, now: Callable[[], str]) -> None:
+    """The event of a submission. Whoever wrote the record tells it, so the chain has one writer."""
+    details = {key: facts[key] for key in ("job_id", "fleet", "script_sha256") if key in facts}
+    events = EventWriter(run.events, f"submit-{first}", run_id=run.run_id, now=now)
+    events.append("queued", "queued", f"{what} {facts['job_id']}", **details, attempt=first)
 
 
 def dispatch(
@@ -92,24 +112,19 @@ def dispatch(
     fleet, run = around.site.fleets[prepared.fleet], prepared.run
     nonce = clock.token(8)
     script = make_script(around.root, prepared, fleet, first=first, nonce=nonce, kind=fleet.kind, cluster=fleet.cluster)
-    intent = _intent(prepared, first, nonce, fleet.kind, clock.now())
+    intent = _intent(prepared, first, nonce, fleet, script, clock.now())
     write_new(intent.script, script.text.encode(), mode=0o555)
-    events = EventWriter(run.events, f"submit-{first}", run_id=run.run_id, now=clock.now)
     book = IntentBook(around.root.user_state(around.user) / "intents")
     if slurm is None:
         facts = _to_local(prepared, intent, script, book)
     else:
         submitter = Submitter(slurm, book, around.user, sleep=sleep, jitter=lambda: secrets.randbelow(1000) / 1000)
         facts = _to_slurm(prepared, intent, script, slurm, submitter)
-    facts |= {
-        "kind": fleet.kind, "fleet": prepared.fleet, "cluster": fleet.cluster, "job_name": intent.job_name, "nonce": nonce,
-        "script_sha256": script.sha256, "template": script.template, "template_sha256": script.template_sha256,
-        "spec_digest": digest_json(prepared.records["jobspec.json"]), "submitted_at": clock.now(),
-    }  # fmt: skip
-    _record(run, first, facts)
+    facts |= {**intent.facts, "submitted_at": clock.now()}
+    recorded = _record(run, first, facts)
     book.settle(intent, "submitted", facts["job_id"])
-    details = {"job_id": facts["job_id"], "fleet": prepared.fleet, "script_sha256": script.sha256, "attempt": first}
-    events.append("queued", "queued", f"submitted as {facts['job_id']}", **details)
+    if recorded:
+        _tell(run, first, facts, "submitted as", clock.now)
     return Submitted(run, fleet.kind, facts["job_id"], intent.job_name, prepared.warnings, script)
 
 
@@ -118,11 +133,10 @@ def _adopt(root: StorageRoot, user: str, intent: Intent, facts: dict[str, Any], 
     run, first = root.run(user, intent.exp, intent.run_id), intent.first_attempt
     if not run.submissions.is_dir() or (run.submissions / f"{first}.json").exists():
         return
-    head = {"kind": intent.kind, "fleet": "", "cluster": "", "job_name": intent.job_name, "nonce": intent.nonce}
-    _record(run, first, {**head, **facts, "adopted": True, "submitted_at": intent.created_at})
-    events = EventWriter(run.events, f"submit-{first}", run_id=run.run_id, now=now)
-    if not events.written:
-        events.append("queued", "queued", f"adopted {facts['job_id']}", job_id=facts["job_id"], attempt=first)
+    known = {"kind": intent.kind, "fleet": "", "cluster": "", "job_name": intent.job_name, "nonce": intent.nonce}
+    whole = {**known, **intent.facts, **facts, "adopted": True, "submitted_at": intent.created_at}
+    if _record(run, first, whole):
+        _tell(run, first, whole, "adopted", now)
 
 
 def _local_facts(root: StorageRoot, user: str, intent: Intent) -> dict[str, Any] | None:

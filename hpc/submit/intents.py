@@ -12,7 +12,8 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ SETTLE_AFTER_S = 60
 
 @dataclass(frozen=True)
 class Intent:
-    """One thing to be submitted at most once."""
+    """One thing to be submitted at most once. `facts` are what its submission record will say, so that adopting it says the same."""
 
     run_id: str
     first_attempt: int
@@ -41,6 +42,7 @@ class Intent:
     script: Path
     created_at: str
     kind: str = "slurm"
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def file_name(self) -> str:
@@ -57,6 +59,7 @@ class Intent:
             "script": str(self.script),
             "created_at": self.created_at,
             "kind": self.kind,
+            "facts": self.facts,
             "settled": settled,
             "job_id": job_id,
         }
@@ -73,6 +76,7 @@ class Intent:
             Path(value["script"]),
             value["created_at"],
             value.get("kind", "slurm"),
+            dict(value.get("facts") or {}),
         )
 
 
@@ -97,7 +101,8 @@ class IntentBook:
         path = self._folder / intent.file_name
         replace_json(path, intent.as_json(how, job_id), mode=0o600)
         self._settled.mkdir(mode=0o700, exist_ok=True)
-        os.rename(path, self._settled / intent.file_name)
+        with suppress(FileNotFoundError):  # another command settled it at the same moment
+            os.rename(path, self._settled / intent.file_name)
 
     def outcome(self, run_id: str, first_attempt: int) -> str | None:
         """`submitted`, `refused`, or None while nobody knows. Raises FileNotFoundError without such an intent, OSError, ValueError."""

@@ -51,7 +51,10 @@ def _refuse_repeat(around: InProject, prepared: Prepared, clock: Clock) -> None:
     for run in recent_runs(around.root, around.user, prepared.run.exp, since=now.timestamp() - FOLDER_AGE_S):
         if (record := open_submission(run)) is None:
             continue
-        age = (now - parse_utc(record["submitted_at"])).total_seconds()
+        try:
+            age = (now - parse_utc(record["submitted_at"])).total_seconds()
+        except (KeyError, TypeError, ValueError):
+            continue  # a damaged record says nothing about another run
         if age < REPEAT_S and record.get("spec_digest") == mine:
             raise Refusal(
                 "E-SUBMIT-052",

@@ -50,8 +50,9 @@ def _names(path: os.PathLike[str]) -> list[str]:
 
 
 def newest_number(run: RunPaths, folder: str) -> int | None:
-    """The highest numbered entry of `attempts/` or `submissions/`."""
-    numbers = [int(stem) for name in _names(run.root / folder) if (stem := name.removesuffix(".json")).isdigit()]
+    """The highest numbered entry of `attempts/`, `submissions/` or `batch/`."""
+    stems = [name.removesuffix(".json").removesuffix(".sh") for name in _names(run.root / folder)]
+    numbers = [int(stem) for stem in stems if stem.isascii() and stem.isdigit() and len(stem) < 10]
     return max(numbers, default=None)
 
 
@@ -89,8 +90,11 @@ def open_submission(run: RunPaths) -> dict[str, Any] | None:
 
 
 def _gpus(run: RunPaths) -> int:
-    launch = _json(run.launch) or {}
-    return sum(p["nodes"] * p["gpus_per_node"] for p in launch.get("shape", {}).get("pools", ()))
+    """GPUs of a run, by its own launch.json. One that cannot be read counts nothing; an audit says so."""
+    try:
+        return sum(int(p["nodes"]) * int(p["gpus_per_node"]) for p in (_json(run.launch) or {})["shape"]["pools"])
+    except (KeyError, TypeError, ValueError):
+        return 0
 
 
 def usage_of(root: StorageRoot, owner: str, queued: Queued, *, local: bool) -> Usage:
@@ -121,4 +125,5 @@ def holds(run: RunPaths, queued: Queued) -> bool:
 def _alive(submission: dict[str, Any]) -> bool:
     from hpc.store.owners import start_ticks
 
-    return start_ticks(int(submission.get("pid") or 0)) == submission.get("pid_start")
+    pid = submission.get("pid")
+    return isinstance(pid, int) and pid > 0 and start_ticks(pid) == submission.get("pid_start")

@@ -261,3 +261,18 @@ def test_a_kill_between_settling_and_moving_leaves_it_settled(tmp_path: Path) ->
     book.open(mine)
     (tmp_path / "intents" / mine.file_name).write_text(json.dumps(mine.as_json("refused")))
     assert (book.unsettled(), book.outcome("run-1", 0)) == ([], "refused")
+
+
+def test_a_record_that_another_command_adopted_first_is_left_and_another_submissions_is_refused(tmp_path: Path) -> None:
+    from tuneplane.contract.layout import RunPaths
+
+    from hpc.submit.dispatch import _record
+
+    run = RunPaths(tmp_path / "run-0001")
+    run.submissions.mkdir(parents=True)
+    assert _record(run, 0, {"nonce": "a", "job_id": "7"})
+    assert not _record(run, 0, {"nonce": "a", "job_id": "7", "adopted": True})
+    assert "adopted" not in json.loads((run.submissions / "0.json").read_text())
+    with pytest.raises(Refusal) as refused:
+        _record(run, 0, {"nonce": "b"})
+    assert refused.value.code == "E-SUBMIT-053"

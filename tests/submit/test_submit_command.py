@@ -201,10 +201,42 @@ def test_a_run_is_retried_as_the_next_attempt(lab: Lab) -> None:
     assert lab.end(done["run_id"], 1)["class"] == "done"
 
 
+def test_of_retries_at_once_one_submits_and_the_others_say_why_not(lab: Lab) -> None:
+    lab.script("sleep 2; exit 9\n")
+    done = lab.submit()
+    lab.end(done["run_id"])
+    command = [TP, "job", "retry", done["run_id"], "--json"]
+    tries = [
+        subprocess.Popen(
+            command, cwd=lab.project, env=lab.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    said = [(t.communicate(timeout=60)[0], t.returncode) for t in tries]
+    codes = sorted(json.loads(text)["errors"][0]["code"] if code else "" for text, code in said)
+    assert codes[0] == ""
+    assert set(codes[1:]) <= {"E-STORE-001", "E-SUBMIT-090", "E-RUNS-011"}
+    assert lab.end(done["run_id"], 1)["exit_code"] == 9
+    assert sorted(p.name for p in (Path(done["run_dir"]) / "submissions").iterdir()) == ["0.json", "1.json"]
+
+
+def test_a_retry_that_died_or_was_refused_after_its_script_was_frozen_does_not_block_the_next(lab: Lab) -> None:
+    lab.script('[ "$TUNEPLANE_ATTEMPT" = 2 ] || exit 9\n')
+    done = lab.submit()
+    lab.end(done["run_id"])
+    (Path(done["run_dir"]) / "batch/1.sh").write_text("#!/bin/bash\n")
+    lab.tp("job", "retry", done["run_id"])
+    assert lab.end(done["run_id"], 2)["class"] == "done"
+    start = json.loads((Path(done["run_dir"]) / "attempts/2/start.json").read_text())
+    assert start["previous_end"] == "error"
+
+
 def test_a_local_job_whose_command_died_before_the_record_is_adopted_by_the_next(lab: Lab) -> None:
     done = lab.submit()
     lab.end(done["run_id"])
     record = Path(done["run_dir"]) / "submissions/0.json"
+    written = json.loads(record.read_text())
+    (Path(done["run_dir"]) / "events/submit-0.jsonl").unlink()
     intents = lab.storage / "state" / getpass.getuser() / "intents"
     settled = intents / "settled" / f"{done['run_id']}-0.json"
     record.unlink()
@@ -212,7 +244,9 @@ def test_a_local_job_whose_command_died_before_the_record_is_adopted_by_the_next
     settled.unlink()
     lab.tp("submit", "job", "--dry-run")
     adopted = json.loads(record.read_text())
-    assert (adopted["adopted"], adopted["job_id"], adopted["kind"]) == (True, done["job_id"], "local")
+    assert (adopted["adopted"], adopted["job_id"]) == (True, done["job_id"])
+    own = {"adopted", "submitted_at", "pid_start"}
+    assert {k: v for k, v in adopted.items() if k not in own} == {k: v for k, v in written.items() if k not in own}
     assert json.loads(settled.read_text())["settled"] == "submitted"
 
 

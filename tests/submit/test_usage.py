@@ -10,7 +10,7 @@ import pytest
 from tuneplane.contract.layout import RunPaths, StorageRoot
 
 from hpc.submit.admission import Usage
-from hpc.submit.usage import holds, queued_jobs, recent_runs, usage_of
+from hpc.submit.usage import holds, newest_number, queued_jobs, recent_runs, usage_of
 
 
 def make(root: StorageRoot, exp: str, run_id: str, job_id: str, gpus: int = 2, *, ended: bool = False) -> RunPaths:
@@ -82,3 +82,26 @@ def test_old_folders_are_not_recent(root: StorageRoot) -> None:
     os.utime(old, (1000, 1000))
     assert [r.run_id for r in recent_runs(root, "alice", "a.b", since=2000)] == ["run-0002"]
     assert recent_runs(root, "alice", "none", since=0) == []
+
+
+DAMAGE = ["", "null", "[]", '{"shape": 1}', '{"shape": {"pools": [1]}}', '{"shape": {"pools": [{"nodes": "x", "gpus_per_node": 1}]}}']  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGE)
+def test_a_damaged_record_of_one_run_does_not_stop_the_counting_of_others(root: StorageRoot, text: str) -> None:
+    root.run("alice", "a.b", "run-0001").launch.write_text(text)
+    assert usage_of(root, "alice", None, local=False) == Usage(8, 2)
+
+
+@pytest.mark.parametrize("record", [{"pid": "x"}, {"pid": []}, {"pid": None, "pid_start": None}, {"pid": -1}, {}])
+def test_a_local_submission_without_a_process_is_not_alive(root: StorageRoot, record: dict[str, object]) -> None:
+    run = make(root, "d", "run-0004", "x")
+    (run.submissions / "0.json").write_text(json.dumps({"kind": "local", "job_id": "local-1", **record}))
+    assert not holds(run, None)
+
+
+def test_odd_names_in_a_folder_of_numbers_are_no_numbers(root: StorageRoot) -> None:
+    run = root.run("alice", "a.b", "run-0001")
+    for name in ("²", "٣", "9" * 5000 + "x", "99999999999999", "7.sh", ".9.json"):
+        (run.submissions / name[:200]).write_text("")
+    assert newest_number(run, "submissions") == 7

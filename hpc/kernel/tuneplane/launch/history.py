@@ -18,21 +18,23 @@ def _step(run: RunPaths) -> int | None:
 
 
 def close_previous(run: RunPaths, run_id: str, attempt: int, *, restart_count: int, now: str) -> str | None:
-    """Class of the end of `attempt - 1`, None for the first attempt.
+    """Class of the end of the attempt before this one, None for the first attempt. A number whose submission was refused has no attempt.
 
     An attempt that Slurm restarted without an end record died with its node: this attempt, the next in the same job, adds that record. What was
     written is never changed.
     """
     if attempt == 0:
         return None
-    before = run.attempt(attempt - 1)
+    before = next(
+        (a for n in range(attempt - 1, -1, -1) if (a := run.attempt(n)).root.is_dir()), run.attempt(attempt - 1)
+    )
     try:
         return str(read_json(before.end)["class"])
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, TypeError):
         return "lost"
-    if restart_count == 0 or not before.root.is_dir():
+    if restart_count == 0 or before.number != attempt - 1 or not before.root.is_dir():
         return "lost"
     record: dict[str, Any] = {
         "schema": schemas.ATTEMPT_END,
