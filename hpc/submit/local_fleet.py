@@ -47,7 +47,9 @@ class TpLocalExecutor(LocalExecutor):  # type: ignore[misc]
         }
 
     def _submit_command(self, command: str) -> LocalJob[Any]:
-        with open(self._log, "ab") as log:
+        # The mode is ours, whatever the caller's umask.
+        with os.fdopen(os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644), "ab") as log:
+            os.fchmod(log.fileno(), 0o644)
             process = subprocess.Popen(
                 [sys.executable, "-m", "submitit.local._local", str(self.folder)], env=self._environment(command), cwd=self.folder,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,

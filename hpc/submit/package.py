@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,11 +64,17 @@ def _put(work: Path, path: str, data: bytes, *, executable: bool) -> FileEntry:
     return FileEntry(path, executable, len(data), digest_bytes(data))
 
 
-def _read(source: Path, path: str) -> tuple[bytes, bool]:
-    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _read(source: Path, path: str, limit: int) -> tuple[bytes, bool]:
+    """Bytes of a file, at most one more than `limit`, and whether its owner may execute it."""
+    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as stream:
-        executable = bool(os.fstat(fd).st_mode & 0o100)
-        data = stream.read()
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(source))
+        executable = bool(found.st_mode & 0o100)
+        data = stream.read(min(found.st_size, limit) + 1)
+        if len(data) > found.st_size:  # it grew meanwhile
+            data += stream.read(max(limit + 1 - len(data), 0))
     if path.endswith(LF_SUFFIXES):
         data = data.replace(b"\r\n", b"\n")
     return data, executable
@@ -76,7 +83,7 @@ def _read(source: Path, path: str) -> tuple[bytes, bool]:
 def _fill(work: Path, files: Iterable[TravellingFile], records: Mapping[str, Any], max_bytes: int) -> list[FileEntry]:
     entries, total = [], 0
     for item in files:
-        data, executable = _read(item.source, item.path)
+        data, executable = _read(item.source, item.path, max_bytes - total)
         total += len(data)
         if total > max_bytes:
             raise Refusal(

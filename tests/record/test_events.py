@@ -202,7 +202,9 @@ class Failing:
 
 @pytest.mark.parametrize("name", ["open", "fstat", "pread", "write", "fsync", "close"])
 @pytest.mark.parametrize("how", ["before", "after", "part"])
-def test_an_append_that_fails_leaves_a_chain_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, how: str) -> None:
+def test_an_append_that_fails_leaves_a_chain_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, how: str
+) -> None:
     if how == "part" and name != "write":
         how = "before"
     path = two(tmp_path)
@@ -217,3 +219,13 @@ def test_an_append_that_fails_leaves_a_chain_that_goes_on(tmp_path: Path, monkey
     assert chain.status == "verified"
     assert [e["message"] for e in chain.events if e["message"] != "fails"] == ["q", "t", "goes on"]
     assert json.loads(path.read_bytes().splitlines()[-1])["message"] == "goes on"
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o777])
+def test_an_event_file_has_its_mode_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        EventWriter(tmp_path, "w", run_id="run-1", now=lambda: "2026-01-01T00:00:00Z").append("a", "b", "c")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "w.jsonl").stat().st_mode & 0o777 == 0o644

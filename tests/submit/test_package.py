@@ -89,6 +89,20 @@ def test_the_ceiling_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     assert list(run.root.parent.iterdir()) == []
 
 
+def test_a_huge_file_is_refused_without_being_read_and_a_pipe_without_waiting(tmp_path: Path) -> None:
+    run, items = run_in(tmp_path), files(tmp_path)
+    os.truncate(items[1].source, 1 << 42)
+    with pytest.raises(Refusal) as refused:
+        write(run, items, limit=1 << 20)
+    assert (refused.value.code, refused.value.field) == ("E-SUBMIT-041", items[1].path)
+    items[1].source.unlink()
+    os.mkfifo(items[1].source)
+    with pytest.raises(Refusal) as refused:
+        write(run, items)
+    assert (refused.value.code, "not a regular file" in refused.value.message) == ("E-SUBMIT-043", True)
+    assert list(run.root.parent.iterdir()) == []
+
+
 def test_a_file_that_vanished_or_became_a_link_leaves_nothing(tmp_path: Path) -> None:
     items, run = files(tmp_path), run_in(tmp_path)
     items[1].source.unlink()

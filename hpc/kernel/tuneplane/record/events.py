@@ -177,6 +177,8 @@ class EventWriter:
         self._sure = False
         try:
             size = os.fstat(fd).st_size
+            if size == 0:
+                os.fchmod(fd, 0o644)  # whatever the umask: an audit reads it
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
             data = (b"\n" if torn else b"") + canonical_bytes(event) + b"\n"
             while data:
