@@ -7,6 +7,7 @@ because loading Jinja costs more than everything else that a script needs.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -48,10 +49,14 @@ def shipped_folder() -> Path:
 
 
 def find(root: StorageRoot | None, name: str) -> Source:
-    """The template in force. Raises Refusal E-SUBMIT-021 for an unknown name."""
+    """The template in force. Raises Refusal E-SUBMIT-021 for an unknown name, E-SITE-01x for a site's copy that others than admins can write:
+    what stands in it runs as whoever submits."""
     if name not in NAMES:
         raise Refusal("E-SUBMIT-021", f"no template {name!r}", found=name, allowed=", ".join(NAMES))
-    if root is not None and (root.templates / name).is_file():
+    if root is not None and os.path.lexists(root.templates / name):
+        from hpc.site.trust import require_admin_owned
+
+        require_admin_owned(root, root.templates / name)
         return Source(name, root.templates / name, True)
     return Source(name, shipped_folder() / name, False)
 

@@ -153,3 +153,17 @@ def test_shipped_templates_need_no_jinja(name: str) -> None:
     values = {"directives": "d", "about": "a", "settings": "s"}
     filled = fill(find(None, name).text(), values, lambda wanted: find(None, wanted).text())
     assert "tp_say() {" in (filled or "")
+
+
+def test_a_copy_that_others_could_write_is_refused(site: StorageRoot) -> None:
+    edit(site, "{{ directives }}", "{{ directives }}")
+    copy = site.templates / "train.sbatch.j2"
+    copy.chmod(0o666)
+    with pytest.raises(Refusal) as caught:
+        make(site)
+    assert (caught.value.code, caught.value.field) == ("E-SITE-011", str(copy))
+    copy.unlink()
+    copy.symlink_to("nowhere")
+    with pytest.raises(Refusal) as caught:
+        make(site)
+    assert caught.value.code == "E-SITE-013"
