@@ -60,7 +60,9 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Print the version.")
+@click.option(
+    "-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Print the version."
+)
 def cli() -> None:
     """Batch jobs in SIF containers on Slurm, from JobSpecs, with a record that can be audited.
 
@@ -77,15 +79,21 @@ def report(refusals: list[Refusal], *, as_json: bool) -> None:
     if as_json:
         from tuneplane.record.canonical import pretty_bytes
 
-        sys.stdout.write(pretty_bytes({"verdict": "refuse", "errors": [r.as_json() for r in refusals]}).decode())
+        errors = [{k: _shown(v) if isinstance(v, str) else v for k, v in r.as_json().items()} for r in refusals]
+        sys.stdout.write(pretty_bytes({"verdict": "refuse", "errors": errors}).decode())
         return
     for refusal in refusals:
-        click.echo(f"tp: {refusal}", err=True)
-        if refusal.found is not None:
-            click.echo(f"    found:   {refusal.found}", err=True)
+        click.echo(f"tp: {_shown(str(refusal))}", err=True)
+        if refusal.found not in (None, ""):
+            click.echo(f"    found:   {_shown(str(refusal.found))}", err=True)
         if refusal.allowed:
-            click.echo(f"    allowed: {refusal.allowed}", err=True)
-        click.echo(f"    mend:    {refusal.hint}", err=True)
+            click.echo(f"    allowed: {_shown(refusal.allowed)}", err=True)
+        click.echo(f"    mend:    {_shown(refusal.hint)}", err=True)
+
+
+def _shown(text: str) -> str:
+    """The text with escapes for what would steer a terminal or has no UTF-8: names and records come from other people, too."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def _bug(exc: BaseException) -> int:
@@ -99,15 +107,46 @@ def _bug(exc: BaseException) -> int:
     return exits.BUG
 
 
+def _os_error(exc: OSError) -> Refusal | None:
+    """What the machine refused, for a fault that is the machine's; None for one that we should have met where it arose."""
+    from hpc.store.faults import is_machines, refusal
+
+    try:
+        os.getcwd()
+    except OSError as gone:
+        return refusal(gone, "the current folder", "go on")
+    return refusal(exc, exc.filename or "output", "go on") if is_machines(exc) else None
+
+
+def _streams() -> None:
+    """Output that cannot fail for its letters; a stream that the caller closed leads nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the end of the process
+        stream = getattr(sys, name)
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> None:
+    """What is still buffered for a stdout that takes no more is dropped, or the interpreter would complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(argv: list[str] | None = None) -> Any:
     """Run `tp`; never returns. Users' mistakes end with a code and a mend, never with a traceback."""
     args = sys.argv[1:] if argv is None else argv
+    _streams()
     try:
+        if odd := next((a for a in args if any("\ud800" <= c <= "\udfff" for c in a)), None):
+            raise click.UsageError(f"an argument is not UTF-8: {_shown(odd)}")
         result = cli.main(args=args, prog_name="tp", standalone_mode=False)
         code = result if isinstance(result, int) else exits.DONE
         sys.stdout.flush()
     except click.UsageError as exc:
-        refusal = Refusal("E-CLI-001", exc.format_message(), hint=f"see `{exc.ctx.command_path if exc.ctx else 'tp'} --help`")
+        refusal = Refusal(
+            "E-CLI-001", exc.format_message(), hint=f"see `{exc.ctx.command_path if exc.ctx else 'tp'} --help`"
+        )
         report([refusal], as_json=_wants_json(args))
         code = exits.USAGE
     except click.exceptions.Exit as exc:
@@ -125,8 +164,14 @@ def main(argv: list[str] | None = None) -> Any:
         report(exc.items, as_json=_wants_json(args))
         code = exc.exit
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _nowhere()
         code = 141
+    except OSError as exc:
+        fault = _os_error(exc)
+        if fault is not None:
+            _nowhere()
+            report([fault], as_json=False)
+        code = fault.exit if fault is not None else _bug(exc)
     except Exception as exc:
         code = _bug(exc)
     sys.exit(code)

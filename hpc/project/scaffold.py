@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -128,10 +128,8 @@ def _undone_on_error(folder: Path) -> Iterator[Callable[[str], None]]:
         yield room
     except BaseException as exc:
         for path in reversed(made):
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink(missing_ok=True)
+            with suppress(OSError):  # what could not be made cannot be removed
+                path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
         if isinstance(exc, OSError):
             raise Refusal("E-PROJECT-042", f"{exc.filename or folder}: {exc.strerror}", field="DIR") from exc
         raise

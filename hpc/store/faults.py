@@ -29,6 +29,14 @@ _CODES: dict[int, str] = {
 } | dict.fromkeys(_NO_TICKET, "E-STORE-022")
 
 
+_UNMAPPED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.EISDIR, errno.ENOMEM})
+
+
+def is_machines(exc: OSError) -> bool:
+    """True for an error that a correct program meets on a machine that is full, shut, away or laid out in another way."""
+    return exc.errno in _UNMAPPED or (exc.errno in _CODES and exc.errno != errno.ENOENT)
+
+
 def refusal(exc: OSError, path: str | os.PathLike[str], doing: str, *, needs_ticket: bool = False) -> Refusal:
     """The refusal for `exc`, met while `doing` something ("create", "read", …) with `path`.
 

@@ -123,3 +123,37 @@ def test_a_closed_pipe_is_no_error_message(tmp_path: Path) -> None:
         f"{TP} jobspec schema | head -c 10", shell=True, capture_output=True, text=True, cwd=tmp_path, check=False
     )
     assert done.stderr == ""
+
+
+def test_what_the_machine_refuses_is_a_refusal_and_no_bug(tmp_path: Path) -> None:
+    full = subprocess.run(f"{TP} --help > /dev/full", shell=True, capture_output=True, text=True, check=False)
+    assert (full.returncode, full.stderr.splitlines()[0]) == (
+        1,
+        "tp: E-STORE-020 output: cannot go on: No space left on device",
+    )
+    closed = subprocess.run(f"{TP} --help >&-", shell=True, capture_output=True, text=True, check=False)
+    assert (closed.returncode, closed.stderr) == (0, "")
+    gone = subprocess.run(
+        f"mkdir d && cd d && rmdir ../d && {TP} ls",
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (gone.returncode, "E-STORE-025 the current folder" in gone.stderr) == (1, True)
+    into = tp("init", "/dev/null", cwd=tmp_path)
+    assert (into.returncode, "E-PROJECT-042" in into.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+def test_an_argument_that_is_no_utf8_is_wrong_usage(tmp_path: Path, json_too: list[str]) -> None:
+    done = subprocess.run(
+        [TP, "methods", b"x\xff", *json_too], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, "an argument is not UTF-8" in done.stdout + done.stderr) == (64, True)
+
+
+def test_nothing_that_is_found_can_steer_the_terminal(tmp_path: Path) -> None:
+    done = tp("jobspec", "validate", "\x1b[31mred\x9b", cwd=tmp_path)
+    assert (done.returncode, "\x1b" in done.stderr + done.stdout) == (1, False)
