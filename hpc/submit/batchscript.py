@@ -138,9 +138,9 @@ def make_script(
     root: StorageRoot, prepared: Prepared, fleet: Fleet, *, first: int, nonce: str, kind: str, cluster: str
 ) -> Script:
     """Render the script of the submission whose first attempt is `first`. Raises Refusal(s) E-SUBMIT-01x, -02x."""
-    run, options = prepared.run, prepared.options
-    if not prepared.records["launch.json"]["policies"]["requeue_on"]:
-        options = {**options, "requeue": False}  # else Slurm would restart it after a dead node or a preemption
+    run = prepared.run
+    # Said either way: the cluster's JobRequeue could forbid what the spec allows, or restart what it does not.
+    options = {**prepared.options, "requeue": bool(prepared.records["launch.json"]["policies"]["requeue_on"])}
     time_s = parse_time(str(options["time"])) if options.get("time") else None
     pools = [p.model_dump() for p in prepared.spec.spec.resources.pools]
     identity = directives.Identity(
