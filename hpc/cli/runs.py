@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -77,7 +78,9 @@ def _say(found: Any) -> None:
     events = sum(len(c.events) for c in found.chains)
     mode = found.facts.get("admission") or "no"
     click.echo(f"{found.run.run_id}  {found.run.exp}  {found.verdict}")
-    click.echo(f"  {len(found.chains)} chains, {events} events; {mode} admission; package {found.facts['package_digest'] or 'not readable'}")
+    click.echo(
+        f"  {len(found.chains)} chains, {events} events; {mode} admission; package {found.facts['package_digest'] or 'not readable'}"
+    )
     for stage in found.timeline:
         click.echo(f"  {stage.started_at}  {stage.stage:<12} {runview.span(stage.duration_s)}")
     if found.findings:
@@ -89,20 +92,26 @@ def _audit_all(desk: Desk, names: list[str], *, if_idle: bool, as_json: bool) ->
 
     folder = desk.root.user_state(desk.user)
     lock = (folder if folder.is_dir() else desk.root.index) / "audit-runs.lock"
-    try:
-        with held(lock, purpose="audit runs"):
-            found = [_row(r) for name in names for r in all_runs(desk.root, name)]
-    except Refusal as exc:
-        if exc.code != "E-STORE-001":
-            raise
-        if if_idle:
-            return exits.DONE
-        raise Refusal("E-RUNS-030", exc.message, found=exc.found) from exc
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(lock, purpose="audit runs"))
+        except Refusal as exc:
+            if exc.code == "E-STORE-001" and if_idle:
+                return exits.DONE
+            if exc.code == "E-STORE-001":
+                raise Refusal("E-RUNS-030", exc.message, found=exc.found) from exc
+            if exc.code not in ("E-STORE-021", "E-STORE-024"):
+                raise
+            # An audit only reads; it can be done where its lock cannot be written.
+            click.echo(f"tp: note: other audits are not held off: {exc.field}: {exc.message}", err=True)
+        found = [_row(r) for name in names for r in all_runs(desk.root, name)]
     counts = {v: sum(row["verdict"] == v for row in found) for v in ("verified", "incomplete", "tampered")}
     if as_json:
         print_json({"counts": counts, "runs": found})
     else:
-        bad = [[r["verdict"], r["owner"], r["exp"], r["run_id"], r["worst"]] for r in found if r["verdict"] != "verified"]
+        bad = [
+            [r["verdict"], r["owner"], r["exp"], r["run_id"], r["worst"]] for r in found if r["verdict"] != "verified"
+        ]
         click.echo(", ".join(f"{n} {v}" for v, n in counts.items()))
         if bad:
             click.echo(table(bad, ["VERDICT", "OWNER", "EXPERIMENT", "RUN", "FIRST FINDING"]))
@@ -112,7 +121,19 @@ def _audit_all(desk: Desk, names: list[str], *, if_idle: bool, as_json: bool) ->
 def _row(paths: RunPaths) -> dict[str, Any]:
     from hpc.runs.audit import audit as judge
 
-    found = judge(paths)
+    try:
+        found = judge(paths)
+    except Exception as exc:  # one run that trips the audit must not hide all others
+        failed = {
+            "level": "incomplete",
+            "check": "audit",
+            "path": ".",
+            "message": f"our bug, please report: {exc!r:.300}",
+        }
+        return {
+            "run_id": paths.run_id, "owner": paths.owner, "exp": paths.exp, "verdict": "incomplete", "worst": failed["message"],
+            "findings": [failed],
+        }  # fmt: skip
     worst = f"{found.findings[0].path}: {found.findings[0].message}" if found.findings else ""
     return {
         "run_id": paths.run_id, "owner": paths.owner, "exp": paths.exp, "verdict": found.verdict, "worst": worst,
@@ -136,4 +157,6 @@ def share(run: str, undo: bool, as_json: bool) -> None:
     elif undo:
         click.echo(f"{paths.run_id} is closed to others")
     else:
-        click.echo(f"{paths.run_id} can be read by everybody: tp runs audit {paths.run_id} --owner {desk.user}")
+        click.echo(
+            f"{paths.run_id} can be read by everybody: tp runs audit {paths.exp}/{paths.run_id} --owner {desk.user}"
+        )

@@ -74,8 +74,12 @@ def resolve(root: StorageRoot, prefix: str, owner: str, *, newest: bool = False)
     """The one run that `prefix` means: a run id, the beginning of one, an experiment, or the beginning of one.
 
     An exact name wins over a beginning. Where an experiment has several runs, `newest` takes the one submitted last. An empty prefix is the
-    newest run of all. Raises Refusal E-RUNS-001 (none), E-RUNS-002 (several, listed in `allowed`), E-RUNS-003 (no runs).
+    newest run of all. `EXPERIMENT/RUN_ID` is looked up, not searched: a shared run lies in folders that others may pass and not list.
+    Raises Refusal E-RUNS-001 (none), E-RUNS-002 (several, listed in `allowed`), E-RUNS-003 (no runs).
     """
+    exp, _, run_id = prefix.rpartition("/")
+    if SEGMENT.match(exp) and RUN_ID.match(run_id) and os.path.isdir(root.run(owner, exp, run_id).root):
+        return root.run(owner, exp, run_id)
     spots = scan(root, owner)
     if not spots:
         raise Refusal("E-RUNS-003", f"{owner} has no runs in {root.path}")

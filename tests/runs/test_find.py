@@ -17,14 +17,23 @@ Make = Callable[..., RunMaker]
 
 @pytest.fixture
 def runs(root: StorageRoot, make_run: Make) -> StorageRoot:
-    for at, (run_id, exp) in enumerate([("run-aa01", "sft"), ("run-aa02", "sft"), ("run-bb01", "sft-large"), ("run-cc01", "eval")]):
+    for at, (run_id, exp) in enumerate(
+        [("run-aa01", "sft"), ("run-aa02", "sft"), ("run-bb01", "sft-large"), ("run-cc01", "eval")]
+    ):
         make_run(run_id, exp, clock=100.0 * at).package().submit()
     return root
 
 
 @pytest.mark.parametrize(
     ("typed", "found"),
-    [("run-aa01", "run-aa01"), ("run-b", "run-bb01"), ("bb", "run-bb01"), ("eval", "run-cc01"), ("ev", "run-cc01"), ("sft-l", "run-bb01")],
+    [
+        ("run-aa01", "run-aa01"),
+        ("run-b", "run-bb01"),
+        ("bb", "run-bb01"),
+        ("eval", "run-cc01"),
+        ("ev", "run-cc01"),
+        ("sft-l", "run-bb01"),
+    ],
 )
 def test_an_unambiguous_beginning_is_enough(runs: StorageRoot, typed: str, found: str) -> None:
     assert resolve(runs, typed, ME).run_id == found
@@ -52,6 +61,13 @@ def test_the_newest_of_one_experiment_where_reading_is_meant(runs: StorageRoot) 
         resolve(runs, "sf", ME, newest=True)  # two experiments
     with pytest.raises(Refusal, match="E-RUNS-002"):
         resolve(runs, "run-aa", ME, newest=True)  # a beginning of ids is not an experiment
+
+
+def test_experiment_and_id_are_looked_up_where_nothing_may_be_listed(runs: StorageRoot) -> None:
+    assert resolve(runs, "sft/run-aa01", ME).run_id == "run-aa01"
+    for typed in ("eval/run-aa01", "../sft/run-aa01", "sft/aa01"):
+        with pytest.raises(Refusal, match="E-RUNS-001"):
+            resolve(runs, typed, ME)
 
 
 def test_nothing_fits(runs: StorageRoot) -> None:
