@@ -104,6 +104,15 @@ def test_p28_the_spec_lets_a_crash_run_again_as_often_as_it_says(lab: Lab, alice
     assert end["job_id"] == first["job_id"] == run.job_id
 
 
+def test_p30_slurm_is_told_whether_it_may_restart_the_job(lab: Lab, alice: Person, ends: Ends) -> None:
+    held = ("--begin", "now+1hour")
+    may = lab.submit(alice, "stays", *held, "--label", "requeue=may")
+    must_not = lab.submit(alice, "stays", *held, "--requeue-on", "none")
+    assert [lab.cluster.job(run.job_id)["Requeue"] for run in (may, must_not)] == ["1", "0"]
+    for run in (may, must_not):
+        lab.tp(alice, "job", "stop", run.id)
+
+
 def test_p27_p28_the_warning_before_the_time_limit_reaches_the_rank_and_the_job_runs_again(
     lab: Lab, alice: Person, long_runs: LongRuns
 ) -> None:
