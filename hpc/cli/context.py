@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 from tuneplane.contract.layout import StorageRoot
-from tuneplane.record.canonical import pretty_bytes
+from tuneplane.record.canonical import CanonicalError, pretty_bytes
 
 from hpc.errors import Refusal
 
@@ -80,7 +80,20 @@ def json_option(function: F) -> F:
 
 
 def print_json(value: Any) -> None:
-    click.echo(pretty_bytes(value).decode(), nl=False)
+    """Print one JSON document. Text that has no UTF-8, such as a file's odd name, is shown with escapes."""
+    try:
+        text = pretty_bytes(value).decode()
+    except CanonicalError:
+        text = pretty_bytes(_utf8(value)).decode()
+    click.echo(text, nl=False)
+
+
+def _utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_utf8(key): _utf8(item) for key, item in value.items()}
+    return [_utf8(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def table(rows: list[list[str]], headers: list[str]) -> str:

@@ -93,7 +93,9 @@ def report(refusals: list[Refusal], *, as_json: bool) -> None:
 
 def _shown(text: str) -> str:
     """The text with escapes for what would steer a terminal or has no UTF-8: names and records come from other people, too."""
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+    from hpc.spec.text import escaped
+
+    return escaped(text, keep="\n\t")
 
 
 def _bug(exc: BaseException) -> int:

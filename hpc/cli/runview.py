@@ -9,6 +9,7 @@ from tuneplane.contract.layout import RunPaths
 from tuneplane.record.times import utc_text
 
 from hpc.cli.context import table
+from hpc.runs.metrics import is_number
 from hpc.runs.state import RunState
 
 
@@ -90,7 +91,13 @@ def runs_table(rows: list[tuple[RunPaths, RunState]], now: float, *, with_owner:
     """One line a run, newest first."""
     lines = []
     for run, state in rows:
-        line = [run.run_id, run.exp, state.cls, "-" if state.attempt is None else str(state.attempt), state.job_id or "-"]
+        line = [
+            run.run_id,
+            run.exp,
+            state.cls,
+            "-" if state.attempt is None else str(state.attempt),
+            state.job_id or "-",
+        ]
         line += [local(state.submitted_at), span(lasted(state, now)), note(state)]
         lines.append(([run.owner] if with_owner else []) + line)
     headers = ["RUN", "EXPERIMENT", "STATE", "ATTEMPT", "JOB", "SUBMITTED", "TIME", "NOTE"]
@@ -101,7 +108,12 @@ def _facts(state: RunState, now: float, age_s: float | None) -> list[tuple[str, 
     place = f" on {state.hosts}" if state.hosts else ""
     rows = [("job", f"{state.job_id} ({state.kind}{', ' + state.fleet if state.fleet else ''}){place}")]
     if state.attempt is not None:
-        rows.append(("attempt", f"{state.attempt}, for {span(lasted(state, now))}" if lasted(state, now) else str(state.attempt)))
+        rows.append(
+            (
+                "attempt",
+                f"{state.attempt}, for {span(lasted(state, now))}" if lasted(state, now) else str(state.attempt),
+            )
+        )
     rows.append(("submitted", local(state.submitted_at)))
     if state.started_at:
         rows.append(("starts about" if state.cls in ("queued", "requeued") else "started", local(state.started_at)))
@@ -121,10 +133,12 @@ def _facts(state: RunState, now: float, age_s: float | None) -> list[tuple[str, 
 
 
 def _progress(metrics: dict[str, Any]) -> str:
-    of = f" of {metrics['total_steps']}" if metrics.get("total_steps") else ""
-    parts = [f"step {metrics.get('step', '?')}{of}"]
+    step, total = (
+        n if type(n := metrics.get(key)) is int and abs(n) < 2**63 else None for key in ("step", "total_steps")
+    )
+    parts = [f"step {'?' if step is None else step}{f' of {total}' if total else ''}"]
     for key, label in (("loss", "loss"), ("tokens_per_s", "tokens/s")):
-        if isinstance(metrics.get(key), (int, float)):
+        if is_number(metrics.get(key)):
             parts.append(f"{label} {metrics[key]:.4g}")
     return ", ".join(parts)
 

@@ -28,7 +28,7 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-SUBMIT-037", "the recipe lock does not admit", "The lock is missing, malformed or no longer fits the site's catalogue.", "`tp recipe status EXP` says why, `tp recipe upgrade EXP` mends it."),
     _K("E-SUBMIT-038", "not what is locked", "A flag names another method or framework version than recipe.lock.json.", "Drop the flag, or `tp recipe upgrade EXP --framework-version V`."),
     _K("E-SUBMIT-039", "profiles on several fleets", "One job runs on one fleet.", "Choose profiles of one fleet."),
-    _K("E-SUBMIT-040", "no room left", "The disk or the quota is full; nothing was kept.", "Free space (`tp gc --dry-run`, old runs) and submit again.", exits.TRY_LATER),
+    _K("E-SUBMIT-040", "no room left", "The disk or the quota is full; nothing was kept.", "Free space (old runs are the largest) and submit again.", exits.TRY_LATER),
     _K("E-SUBMIT-041", "the package is too large", "The files that travel exceed the site's packages.max_mb.", "Keep data and outputs out of the experiment; see .gitignore."),
     _K("E-SUBMIT-042", "the run exists", "A run of that id is there already.", "Submit again; ids are drawn at random."),
     _K("E-SUBMIT-043", "a file could not be packed", "It vanished, is a link, or cannot be read; nothing was kept.", "Mend the named file and submit again."),

@@ -53,7 +53,7 @@ class Asker:
 
     def _alive(self, facts: Facts, submission: Submission) -> bool | None:
         attempt = facts.last_attempt
-        hosts = (attempt.start or {}).get("hosts") if attempt else None
+        hosts = attempt.hosts if attempt else ()
         if hosts and self._host not in hosts:
             return None
         return submission.pid is not None and start_ticks(submission.pid) == submission.pid_start
@@ -70,7 +70,9 @@ class Asker:
             return cached
         site = self._site()
         if path is None:
-            return Poll(error=f"there is no {self.root.user_state(self.viewer)}; an admin runs `tp site user add {self.viewer}`")
+            return Poll(
+                error=f"there is no {self.root.user_state(self.viewer)}; an admin runs `tp site user add {self.viewer}`"
+            )
         settings = site.slurm
         pace = Pace(float(settings.poll_interval_s), float(settings.poll_max_s), 2.0 * settings.command_timeout_s)
         return poll(self.slurm(fleet), self.owner, path, wanted=lambda: self.wanted(fleet), now=self.now, pace=pace)

@@ -14,8 +14,10 @@ from typing import Any, Final, Literal
 
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.digest import digest_bytes
-from tuneplane.record.events import Chain, check_chain, parse_lines
+from tuneplane.record.events import WRITER, Chain, check_chain, parse_lines
 from tuneplane.record.files import read_bytes, read_json
+
+from hpc.spec.text import escaped
 
 Level = Literal["tampered", "incomplete", "note"]
 _NOT_A_RECORD: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR})
@@ -49,16 +51,20 @@ class Case:
         return StorageRoot(self.run.root.parents[3])
 
     def shown(self, path: Path) -> str:
-        return os.path.relpath(path, self.run.root)
+        return escaped(os.path.relpath(path, self.run.root))
+
+    def _add(self, level: Level, check: str, path: Path, message: str) -> None:
+        # Names and values are the owner's words, who may not be the reader's friend.
+        self.findings.append(Finding(level, check, self.shown(path), escaped(message)))
 
     def tampered(self, check: str, path: Path, message: str) -> None:
-        self.findings.append(Finding("tampered", check, self.shown(path), message))
+        self._add("tampered", check, path, message)
 
     def incomplete(self, check: str, path: Path, message: str) -> None:
-        self.findings.append(Finding("incomplete", check, self.shown(path), message))
+        self._add("incomplete", check, path, message)
 
     def note(self, check: str, path: Path, message: str) -> None:
-        self.findings.append(Finding("note", check, self.shown(path), message))
+        self._add("note", check, path, message)
 
     def failed(self, check: str, path: Path, exc: OSError) -> None:
         """A file that is there and cannot be opened: a right that is missing, or something that is no file."""
@@ -136,7 +142,7 @@ class Case:
 
     def numbered(self, check: str, folder: Path, suffix: str = "") -> list[int]:
         stems = [n.removesuffix(suffix) for n in self.names(check, folder) if n.endswith(suffix)]
-        return sorted(int(s) for s in stems if s.isascii() and s.isdigit() and str(int(s)) == s)
+        return sorted(int(s) for s in stems if s.isascii() and s.isdigit() and len(s) < 10 and str(int(s)) == s)
 
     def chains(self, folder: Path) -> dict[str, Chain]:
         """Every event file of a folder as a judged chain, by writer."""
@@ -154,5 +160,8 @@ class Case:
                 self.tampered("events", path, str(exc))
                 continue
             writer = name.removesuffix(".jsonl")
+            if not WRITER.match(writer):
+                self.tampered("events", path, "is not the name of a writer")
+                continue
             out[writer] = check_chain(writer, events, unreadable)
         return out

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tuneplane.contract.layout import AttemptPaths, RunPaths
+from tuneplane.record.files import open_regular
 
 from hpc.errors import Refusal
 from hpc.runs.records import numbers
@@ -26,6 +27,10 @@ _SOURCE: Final = re.compile(r"^(rank|node)-(\d+)\.log$")
 _BLOCK: Final = 1 << 16
 _LONGEST: Final = 1 << 20
 """A line longer than this is cut, so that a file without newlines cannot flood a terminal."""
+_FARTHEST: Final = 64 << 20
+"""How far back the last lines of a file are looked for."""
+_NO_LOG: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.ENXIO, errno.ELOOP, errno.EISDIR})
+"""It went away, or a link, pipe or folder stands there."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,12 @@ class Line:
 
 
 def sources(
-    run: RunPaths, *, kind: str = "rank", number: int | None = None, attempt: int | None = None, element: int | None = None
+    run: RunPaths,
+    *,
+    kind: str = "rank",
+    number: int | None = None,
+    attempt: int | None = None,
+    element: int | None = None,
 ) -> list[Source]:
     """The log files that exist now. `kind`: rank, node or batch (the submission's own output). Of an array all elements, or one."""
     if kind == "batch":
@@ -116,11 +126,11 @@ def _lines(source: Source, data: bytes, moment: str) -> list[Line]:
 
 def tail(source: Source, count: int, until: int | None = None) -> list[Line]:
     """The last `count` lines of a file (0: all), or of its first `until` bytes. Raises OSError."""
-    with open(source.path, "rb") as stream:
+    with open_regular(source.path) as stream:
         end = stream.seek(0, os.SEEK_END)
         start = end = end if until is None else min(until, end)
         block, data = _BLOCK if count else end, b""
-        while start > 0 and (not count or data.count(b"\n") <= count):
+        while start > 0 and (not count or (data.count(b"\n") <= count and len(data) < _FARTHEST)):
             step = min(block, start)
             start, block = start - step, block * 2
             stream.seek(start)
@@ -151,7 +161,7 @@ def last_lines(found: list[Source], count: int, until: dict[Path, int] | None = 
         try:
             streams.append(tail(source, count, None if until is None else until.get(source.path, 0)))
         except OSError as exc:
-            if exc.errno not in (errno.ENOENT, errno.ESTALE):
+            if exc.errno not in _NO_LOG:
                 raise
     lines = list(merged(streams))
     return lines[-count:] if count else lines
@@ -180,13 +190,13 @@ class Follower:
     def _read(self, source: Source, final: bool) -> list[Line]:
         offset = self.offsets.get(source.path, 0)
         try:
-            with open(source.path, "rb") as stream:
+            with open_regular(source.path) as stream:
                 if stream.seek(0, os.SEEK_END) < offset:
                     offset = 0  # another file has that name now
                 stream.seek(offset)
                 data = stream.read(_BLOCK * 64)
         except OSError as exc:
-            if exc.errno in (errno.ENOENT, errno.ESTALE):
+            if exc.errno in _NO_LOG:
                 return []
             raise
         whole = len(data) if final or (len(data) > _LONGEST and b"\n" not in data) else data.rfind(b"\n") + 1
@@ -200,7 +210,7 @@ class Follower:
 def _whole(path: Path) -> int:
     """Bytes of a file up to its last newline; a line still being written is not counted."""
     try:
-        with open(path, "rb") as stream:
+        with open_regular(path) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - _LONGEST))
             data = stream.read(_LONGEST)

@@ -7,7 +7,7 @@ import os
 from typing import Any, Final
 
 from tuneplane.contract.layout import RunPaths
-from tuneplane.record.files import read_json
+from tuneplane.record.files import open_regular, read_json
 
 _TAIL: Final = 1 << 16
 
@@ -17,7 +17,7 @@ def newest_metrics(run: RunPaths, attempt: int | None) -> dict[str, Any] | None:
     if attempt is None:
         return None
     try:
-        with open(run.attempt(attempt).out / "metrics.jsonl", "rb") as stream:
+        with open_regular(run.attempt(attempt).out / "metrics.jsonl") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL))
             lines = stream.read().split(b"\n")[:-1]
     except OSError:
@@ -25,7 +25,7 @@ def newest_metrics(run: RunPaths, attempt: int | None) -> dict[str, Any] | None:
     for line in reversed(lines):
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
             return value

@@ -10,6 +10,8 @@ from tuneplane.contract.layout import AttemptPaths, RunPaths
 from tuneplane.record.files import read_bytes, read_json
 from tuneplane.record.times import parse_utc
 
+from hpc.spec.text import escaped
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -31,18 +33,24 @@ class Submission:
     @classmethod
     def from_json(cls, value: Any) -> Submission:
         """Raises KeyError, TypeError, ValueError for what is no submission."""
+        at = instant(value["submitted_at"])
+        if at is None:
+            raise ValueError(f"submitted_at is {value['submitted_at']!r}")
+        pid, ticks = value.get("pid"), value.get("pid_start")
+        # Without a start time a number names nobody: it may be another process by now, and 0 and -1 are many.
+        known = type(pid) is int and type(ticks) is int and pid > 1 and ticks > 0
         return cls(
             first_attempt=int(value["first_attempt"]),
-            kind=str(value["kind"]),
-            fleet=str(value.get("fleet", "")),
-            cluster=str(value.get("cluster", "")),
-            job_id=str(value["job_id"]),
-            job_name=str(value.get("job_name", "")),
-            nonce=str(value.get("nonce", "")),
-            submitted_at=parse_utc(value["submitted_at"]).timestamp(),
-            pid=value.get("pid"),
-            pid_start=value.get("pid_start"),
-            script_sha256=str(value.get("script_sha256", "")),
+            kind=_word(value["kind"]),
+            fleet=_word(value.get("fleet", "")),
+            cluster=_word(value.get("cluster", "")),
+            job_id=_word(value["job_id"]),
+            job_name=_word(value.get("job_name", "")),
+            nonce=_word(value.get("nonce", "")),
+            submitted_at=at,
+            pid=pid if known else None,
+            pid_start=ticks if known else None,
+            script_sha256=_word(value.get("script_sha256", "")),
             adopted=bool(value.get("adopted", False)),
         )
 
@@ -63,6 +71,12 @@ class Attempt:
         if self.start and isinstance(self.start.get("restart_count"), int):
             return int(self.start["restart_count"])
         return self.claim[1] if self.claim else 0
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The nodes that the start record names."""
+        named = (self.start or {}).get("hosts")
+        return tuple(_word(h) for h in named if isinstance(h, str)) if isinstance(named, list) else ()
 
     @property
     def started_at(self) -> float | None:
@@ -110,8 +124,13 @@ def instant(text: Any) -> float | None:
     """Seconds since 1970 of a record's time, None for anything else."""
     try:
         return parse_utc(text).timestamp() if isinstance(text, str) else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
+
+
+def _word(value: Any) -> str:
+    """A record's text as it may be printed."""
+    return escaped(str(value))
 
 
 def numbers(folder: os.PathLike[str], suffix: str = "") -> list[int]:
@@ -121,7 +140,7 @@ def numbers(folder: os.PathLike[str], suffix: str = "") -> list[int]:
     except OSError:
         return []
     stems = [n.removesuffix(suffix) for n in names if n.endswith(suffix)]
-    return sorted(int(s) for s in stems if s.isascii() and s.isdigit() and str(int(s)) == s)
+    return sorted(int(s) for s in stems if s.isascii() and s.isdigit() and len(s) < 10 and str(int(s)) == s)
 
 
 def read_facts(run: RunPaths) -> Facts:

@@ -16,9 +16,20 @@ from hpc.runs.records import Attempt, Facts, Submission
 from hpc.slurm.query import JobRow
 from hpc.slurm.reasons import Outlook, explain
 from hpc.spec.jobids import JobId
+from hpc.spec.text import escaped
 
 RunClass = Literal[
-    "queued", "running", "requeued", "done", "preempted", "timeout", "node_fail", "cancelled", "error", "vanished", "unknown"
+    "queued",
+    "running",
+    "requeued",
+    "done",
+    "preempted",
+    "timeout",
+    "node_fail",
+    "cancelled",
+    "error",
+    "vanished",
+    "unknown",
 ]
 ACTIVE: Final = frozenset({"queued", "running", "requeued"})
 CLASSES: Final[dict[str, RunClass]] = {
@@ -107,7 +118,11 @@ def _same_id(rows: Iterable[JobRow], submission: Submission) -> list[JobRow]:
         wanted = JobId.parse(submission.job_id)
     except Refusal:
         return []
-    return [r for r in rows if r.base_id == wanted.job and (wanted.task is None or JobId.parse(r.job_id).task == wanted.task)]
+    return [
+        r
+        for r in rows
+        if r.base_id == wanted.job and (wanted.task is None or JobId.parse(r.job_id).task == wanted.task)
+    ]
 
 
 def _newest(rows: Iterable[JobRow]) -> JobRow | None:
@@ -126,7 +141,7 @@ def decide(facts: Facts, look: Look, now: float, *, grace_s: float = GRACE_S) ->
         "unknown", "nothing", "", attempt=attempt.number if attempt else None, attempts=len(facts.attempts), job_id=submission.job_id,
         kind=submission.kind, fleet=submission.fleet, submitted_at=submission.submitted_at,
         started_at=attempt.started_at if attempt else None, ended_at=attempt.ended_at if attempt else None, step=_step(attempt),
-        hosts=",".join((attempt.start or {}).get("hosts", ())) if attempt else "", stop_requested=facts.stop_requested,
+        hosts=",".join(attempt.hosts) if attempt else "", stop_requested=facts.stop_requested,
     )  # fmt: skip
     if submission.kind == "local":
         return _local(base, attempt, look, now)
@@ -143,9 +158,14 @@ def _step(attempt: Attempt | None) -> int | None:
 def _ended(base: RunState, attempt: Attempt) -> RunState:
     end = attempt.end or attempt.requeue or {}
     word = str(end.get("class") or "preempted")
-    message = str(end.get("message") or end.get("reason") or "")
+    message = escaped(str(end.get("message") or end.get("reason") or ""))
     return replace(
-        base, cls=CLASSES.get(word, "unknown"), end_class=word, evidence="own record", message=message, final=not attempt.runs_again
+        base,
+        cls=CLASSES.get(word, "unknown"),
+        end_class=word,
+        evidence="own record",
+        message=message,
+        final=not attempt.runs_again,
     )
 
 
@@ -153,7 +173,12 @@ def _local(base: RunState, attempt: Attempt | None, look: Look, now: float) -> R
     if attempt and attempt.end and not attempt.runs_again:
         return _ended(base, attempt)
     if look.alive is None:
-        return replace(base, cls="running", evidence="own record", message="runs on another machine; its process cannot be seen here")
+        return replace(
+            base,
+            cls="running",
+            evidence="own record",
+            message="runs on another machine; its process cannot be seen here",
+        )
     if look.alive:
         if attempt is None:
             return replace(base, cls="queued", evidence="process", message="starting")
@@ -165,7 +190,9 @@ def _local(base: RunState, attempt: Attempt | None, look: Look, now: float) -> R
     # Between the last write and the exit there is a moment; a record may still be on its way.
     if now - (base.submitted_at or 0) < 2:
         return replace(base, cls="queued", evidence="age", message="just submitted")
-    return replace(base, cls="vanished", evidence="process", message="the process is gone and left no end record", final=True)
+    return replace(
+        base, cls="vanished", evidence="process", message="the process is gone and left no end record", final=True
+    )
 
 
 @dataclass(frozen=True)
@@ -215,7 +242,11 @@ class _Slurm:
         restarts = row.restarts or 0
         begun = self.attempt is not None and self.attempt.restarts >= restarts
         seen = replace(
-            self.base, evidence=row.source, hosts=row.node_list or self.base.hosts, started_at=row.started_at, ended_at=None
+            self.base,
+            evidence=row.source,
+            hosts=row.node_list or self.base.hosts,
+            started_at=row.started_at,
+            ended_at=None,
         )
         if row.cls == "running":
             message = "" if begun else "the node is being prepared"
@@ -247,17 +278,23 @@ class _Slurm:
         """Neither queue nor accounting shows the job."""
         look, base = self.look, self.base
         if strangers:
-            return replace(base, evidence=strangers[0].source, message=f"job id {base.job_id} now belongs to another job")
+            return replace(
+                base, evidence=strangers[0].source, message=f"job id {base.job_id} now belongs to another job"
+            )
         if look.polled_at < (base.submitted_at or 0.0) + self.grace_s:
             said = "Slurm did not answer" if look.error else "Slurm was not asked since"
             if self.attempt is not None:
-                return replace(base, cls="running", evidence="own record", message=f"{said}; by its own record it began")
+                return replace(
+                    base, cls="running", evidence="own record", message=f"{said}; by its own record it began"
+                )
             return replace(base, cls="queued", evidence="age", message=f"{said}; it was submitted")
         if look.error:
             return replace(base, message=f"Slurm did not answer: {look.error}")
         if look.accounting and str(self._number()) not in look.asked:
             return replace(base, message="the queue does not know the job; accounting was not asked yet")
-        where = "neither the queue nor accounting knows the job" if look.accounting else "the queue has forgotten the job"
+        where = (
+            "neither the queue nor accounting knows the job" if look.accounting else "the queue has forgotten the job"
+        )
         old = self.now - (base.submitted_at or 0.0) > 86_400
         return replace(base, cls="vanished", evidence="age", message=f"{where}, and it left no end record", final=old)
 

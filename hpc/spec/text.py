@@ -25,6 +25,11 @@ def visible(text: str, limit: int = 80) -> str:
     return shown if len(text) <= limit else shown[:limit] + "…"
 
 
+def escaped(text: str, keep: str = "") -> str:
+    """`text` with an escape for every character that would steer a terminal or has no UTF-8, but for those in `keep`."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
 def control_character(text: str, field: str = "", *, prose: bool = False) -> Refusal | None:
     """Refusal E-SPEC-016 that names the first control character and its place, or None where there is none."""
     hit = (CONTROL_IN_PROSE if prose else CONTROL).search(text)

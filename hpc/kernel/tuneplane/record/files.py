@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tuneplane.record.canonical import parse_json, pretty_bytes
 
@@ -121,6 +122,15 @@ def publish_dir(temp: str | os.PathLike[str], final: str | os.PathLike[str]) -> 
         if os.path.lexists(temp) or not os.path.isdir(final):
             raise
     fsync_dir(os.path.dirname(os.path.abspath(final)))
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading, following no link as its last part and waiting for no pipe. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.ENXIO, "not a regular file", os.fspath(path))
+    return os.fdopen(fd, "rb")
 
 
 def read_bytes(path: str | os.PathLike[str], *, limit: int = MAX_RECORD_BYTES) -> bytes:
