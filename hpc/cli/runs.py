@@ -157,4 +157,6 @@ def share(run: str, undo: bool, as_json: bool) -> None:
     elif undo:
         click.echo(f"{paths.run_id} is closed to others")
     else:
-        click.echo(f"{paths.run_id} can be read by everybody: tp runs audit {paths.run_id} --owner {desk.user}")
+        click.echo(
+            f"{paths.run_id} can be read by everybody: tp runs audit {paths.exp}/{paths.run_id} --owner {desk.user}"
+        )
