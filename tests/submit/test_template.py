@@ -167,3 +167,15 @@ def test_a_copy_that_others_could_write_is_refused(site: StorageRoot) -> None:
     with pytest.raises(Refusal) as caught:
         make(site)
     assert caught.value.code == "E-SITE-013"
+
+
+@pytest.mark.parametrize("name", ["train.sbatch.j2", "custom.sbatch.j2"])
+def test_p47_p57_p60_one_step_a_job_one_exec_a_node_and_no_step_inside_another(name: str) -> None:
+    text = make(name=name)
+    commands = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
+    assert len([line for line in commands if "/srun" in line]) == 1
+    assert len([line for line in commands if '"$TP_APPTAINER"' in line]) == 1
+    assert not [line for line in commands if "instance start" in line]
+    # The helper that decides the end runs in the batch step itself: it waits for no step's resources.
+    decide = text[text.index("tp_decide() {") : text.index("\n}\n", text.index("tp_decide() {"))]
+    assert "srun" not in decide

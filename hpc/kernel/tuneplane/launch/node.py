@@ -15,6 +15,7 @@ from tuneplane.contract import exits, schemas
 from tuneplane.launch import rendezvous
 from tuneplane.launch.environ import OFFLINE, Binding, job_environment
 from tuneplane.launch.history import close_previous
+from tuneplane.launch.limits import limit_variables
 from tuneplane.launch.place import Place
 from tuneplane.launch.ranks import WARNINGS, RankEnd, RankGroup
 from tuneplane.launch.verify import LaunchRefused, Verified, verify_inputs, verify_package, verify_training_zip
@@ -271,7 +272,8 @@ class NodeLauncher:
 
     def _run_ranks(self, verified: Verified, slot: Slot, meeting: rendezvous.Meeting, interface: str) -> list[RankEnd]:
         place, launch = self.place, verified.launch
-        base = base_environment(place, verified, self.env)
+        limits = limit_variables(self.env, slot.ranks, per_rank=launch["entry"]["kind"] == "rank")
+        base = limits | base_environment(place, verified, self.env)  # the site's profile wins
         if place.node == 0:
             replace_json(place.attempt.env, rank_environment(base, place, slot, 0, meeting, interface), mode=0o600)
             if self.events:
