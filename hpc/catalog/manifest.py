@@ -33,7 +33,7 @@ EXACT_VERSION = re.compile(r"^(\d+\.\d+\.\d+[A-Za-z0-9.+-]*|[0-9a-f]{40})$")
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, defer_build=True)
 
 
 class Entrypoint(_Part):
@@ -96,7 +96,7 @@ class Artifacts(_Part):
     logs: list[str] = []
     exports: list[str] = []
     evaluations: list[str] = []
-    formats: Formats = Formats()
+    formats: Formats = Field(default_factory=Formats)
 
 
 class Validation(_Part):
@@ -126,11 +126,11 @@ class Manifest(_Part):
     roles: list[Segment] = []
     plugins: list[Segment] = []
     metrics: Metrics
-    validation: Validation = Validation()
+    validation: Validation = Field(default_factory=Validation)
     artifacts: Artifacts
     runtime: RuntimeMatrix
     params: dict[str, Param] = {}
-    requires: Requires = Requires()
+    requires: Requires = Field(default_factory=Requires)
     config_section: str = ""
     i18n: dict[str, Any] = {}
 

@@ -17,7 +17,7 @@ FIELD = "spec.hyperparams"
 class Param(BaseModel):
     """One declared parameter. `path` is where it stands in config.yaml and in the framework's overrides."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, defer_build=True)
 
     type: Literal["int", "float", "bool", "str", "enum"]
     path: str = ""

@@ -58,7 +58,7 @@ Plain = Annotated[str, AfterValidator(_plain)]
 class Entry(BaseModel):
     """One runtime as it stands in runtimes.yaml."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     sif: Annotated[str, AfterValidator(_sif_path)]
     sha256: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
@@ -75,7 +75,7 @@ class Entry(BaseModel):
 
 
 class RuntimesFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     schema_: Annotated[str, Field(alias="schema", pattern=f"^{RUNTIMES}$")]
     runtimes: dict[str, Entry] = {}
