@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -130,6 +131,12 @@ def _streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def _swift() -> None:
+    """A short command ends before collecting garbage pays; and what is installed beside us has no say in what our models accept."""
+    gc.set_threshold(100_000)
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
+
 def _nowhere() -> None:
     """What is still buffered for a stdout that takes no more is dropped, or the interpreter would complain at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -139,6 +146,7 @@ def main(argv: list[str] | None = None) -> Any:
     """Run `tp`; never returns. Users' mistakes end with a code and a mend, never with a traceback."""
     args = sys.argv[1:] if argv is None else argv
     _streams()
+    _swift()
     try:
         if odd := next((a for a in args if any("\ud800" <= c <= "\udfff" for c in a)), None):
             raise click.UsageError(f"an argument is not UTF-8: {_shown(odd)}")

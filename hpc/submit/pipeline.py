@@ -16,6 +16,7 @@ from tuneplane.record.times import parse_utc
 from hpc.errors import Refusal, Refusals
 from hpc.slurm.commands import Slurm
 from hpc.submit import admission, enforce, package
+from hpc.submit.ahead import Ahead
 from hpc.submit.batchscript import Script, make_script
 from hpc.submit.dispatch import Clock, Submitted, dispatch, slurm_of
 from hpc.submit.intents import IntentBook
@@ -111,6 +112,9 @@ def submit(
         prepared = prepare(around, experiment, flags, run)
         if not again:
             _refuse_repeat(around, prepared, clock)
+        fleet = around.site.fleets[prepared.fleet]
+        slurm = slurm_of(fleet, around.site) if fleet.kind == "slurm" else None
+        queue = Ahead(lambda: queued_jobs(slurm, around.user) if slurm else None)
         packed = package.write_package(
             run,
             prepared.files,
@@ -118,12 +122,10 @@ def submit(
             max_bytes=int(around.site.packages.max_mb) << 20,
             created_at=clock.now(),
         )
-        fleet = around.site.fleets[prepared.fleet]
-        slurm = slurm_of(fleet, around.site) if fleet.kind == "slurm" else None
         try:
             if slurm is not None:
                 _check_with_slurm(slurm, around.user, prepared)
-            admit(around, run, clock, queued_jobs(slurm, around.user) if slurm else None)
+            admit(around, run, clock, queue.answer())
             return dispatch(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
         except BaseException:
             _forget(packed.run, state)
