@@ -77,5 +77,9 @@ class Desk:
             if answer.error:
                 from hpc.cli.runview import span
 
-                old = f"its last answer is {span(answer.age_s(time.time()))} old" if answer.polled_at else "it has not answered yet"
+                old = (
+                    f"its last answer is {span(answer.age_s(time.time()))} old"
+                    if answer.polled_at
+                    else "it has not answered yet"
+                )
                 click.echo(f"tp: {fleet or 'Slurm'}: {answer.error}; {old}", err=True)

@@ -43,7 +43,9 @@ def _owner_option(function: Callable[..., Any]) -> Callable[..., Any]:
 @job.command()
 @click.option("--exp", default="", help="One experiment only.")
 @click.option("--state", "cls", type=click.Choice(STATES), default=None, help="One state only.")
-@click.option("-n", "--limit", type=click.IntRange(0), default=15, show_default=True, help="How many, newest first; 0: all.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(0), default=15, show_default=True, help="How many, newest first; 0: all."
+)
 @click.option("--all", "everybody", is_flag=True, help="Runs of all users that you may see.")
 @_owner_option
 @json_option
@@ -93,7 +95,9 @@ def status(runs: tuple[str, ...], owner: str, as_json: bool) -> None:
         shown.append({**runview.run_json(run, state), "metrics": metrics, "result": report.get("result")})
         if not as_json:
             age = desk.age_s(state)
-            click.echo(("\n" if len(shown) > 1 else "") + runview.run_text(run, state, time.time(), age_s=age, metrics=metrics))
+            click.echo(
+                ("\n" if len(shown) > 1 else "") + runview.run_text(run, state, time.time(), age_s=age, metrics=metrics)
+            )
     desk.complain()
     if as_json:
         print_json({"runs": shown})
@@ -176,7 +180,9 @@ class _Printer:
             moment = f"{line.time} " if self._times and line.time else ""
             of = "" if line.source.element is None else f"{line.source.element}/"
             label = f"[{of}{line.source.number}] " if self._label else ""
-            click.echo(f"{moment}{label}{line.text if self._raw else plain(line.text)}", color=True if self._raw else None)
+            click.echo(
+                f"{moment}{label}{line.text if self._raw else plain(line.text)}", color=True if self._raw else None
+            )
         sys.stdout.flush()
 
 
@@ -204,7 +210,9 @@ class _Watch:
 
 @job.command()
 @click.argument("run", default="", metavar="[RUN]")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=None, help="Give up after this many seconds (exit 75).")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(0), default=None, help="Give up after this many seconds (exit 75)."
+)
 @_owner_option
 @json_option
 def wait(run: str, timeout_s: float | None, owner: str, as_json: bool) -> int:

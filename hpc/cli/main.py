@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import sys
 from typing import Any
 
@@ -135,6 +136,17 @@ def _swift() -> None:
     """A short command ends before collecting garbage pays; and what is installed beside us has no say in what our models accept."""
     gc.set_threshold(100_000)
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
+
+def _interrupted(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _signals() -> None:
+    """A request to end, of `timeout`, cron or a closed terminal, is taken like Ctrl-C: what was begun is undone or recorded."""
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) == signal.SIG_DFL:
+            signal.signal(signum, _interrupted)
 
 
 def _nowhere() -> None:

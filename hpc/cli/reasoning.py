@@ -24,7 +24,11 @@ def explain_run(desk: Desk, facts: Facts, state: RunState) -> Diagnosis:
     submission = facts.last_submission
     if submission is not None and submission.kind == "slurm" and submission.job_id[:1].isdigit():
         if not state.active and state.cls != "done":
-            steps = [r for r in _history(desk, state, [submission.job_id], steps=True) if "." in r.job_id or is_ours(r, submission)]
+            steps = [
+                r
+                for r in _history(desk, state, [submission.job_id], steps=True)
+                if "." in r.job_id or is_ours(r, submission)
+            ]
         wanted = [job for _, job, _ in dependencies(state.dependency)]
         if wanted:
             parents = {str(r.base_id): r.state for r in _history(desk, state, wanted)}
@@ -42,7 +46,9 @@ def estimate(desk: Desk, state: RunState) -> dict[str, Any] | None:
     """When a queued run may start: a band from similar jobs with how many they were, beside Slurm's own estimate. None for other runs."""
     if state.cls not in ("queued", "requeued") or state.kind != "slurm" or state.dead:
         return None
-    row = next((r for r in desk.asker.poll(state.fleet).queue if str(r.base_id) == state.job_id.partition("_")[0]), None)
+    row = next(
+        (r for r in desk.asker.poll(state.fleet).queue if str(r.base_id) == state.job_id.partition("_")[0]), None
+    )
     if row is None:
         return None
     folder = desk.root.user_state(desk.user)
@@ -51,7 +57,9 @@ def estimate(desk: Desk, state: RunState) -> dict[str, Any] | None:
     found = band(history, nodes=row.nodes, limit_s=_seconds(row.time_limit))
     if found is not None:
         similar = f"{found.similar} similar jobs of {found.all_jobs} in {row.partition}, {DAYS} days"
-        words = f"after {span(found.low_s)} to {span(found.high_s)}, half of them within {span(found.mid_s)} ({similar})"
+        words = (
+            f"after {span(found.low_s)} to {span(found.high_s)}, half of them within {span(found.mid_s)} ({similar})"
+        )
     else:
         words = problem or f"too few similar jobs in {row.partition} in {DAYS} days to say"
     text = {"others began": words, "Slurm says": local(row.started_at) if row.started_at else "no estimate"}

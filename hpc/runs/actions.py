@@ -38,7 +38,9 @@ class Actor:
 def require_owner(run: RunPaths, actor: Actor) -> None:
     """Raises Refusal E-RUNS-014 unless the run is the actor's: by its place and by the folder's uid."""
     if run.owner != actor.name or os.lstat(run.root).st_uid != actor.uid:
-        raise Refusal("E-RUNS-014", f"{run.run_id} is {run.owner}'s", field=run.run_id, found=actor.name, allowed=run.owner)
+        raise Refusal(
+            "E-RUNS-014", f"{run.run_id} is {run.owner}'s", field=run.run_id, found=actor.name, allowed=run.owner
+        )
 
 
 def record(run: RunPaths, actor: Actor, action: str, stage: str, status: str, message: str) -> None:
@@ -48,7 +50,9 @@ def record(run: RunPaths, actor: Actor, action: str, stage: str, status: str, me
         writer = f"job-{action}-{number}"
         try:
             # Made exclusively, so that two commands at once never share a writer.
-            os.close(os.open(run.events / f"{writer}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+            os.close(
+                os.open(run.events / f"{writer}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            )
             break
         except FileExistsError:
             number += 1
@@ -64,7 +68,9 @@ def stop(run: RunPaths, facts: Facts, state: RunState, actor: Actor, slurm: Call
     require_owner(run, actor)
     submission = facts.last_submission
     if submission is None or (state.final and state.cls != "unknown") or state.cls == "vanished":
-        raise Refusal("E-RUNS-010", f"{run.run_id} has ended: {state.end_class or state.cls}", field=run.run_id, found=state.cls)
+        raise Refusal(
+            "E-RUNS-010", f"{run.run_id} has ended: {state.end_class or state.cls}", field=run.run_id, found=state.cls
+        )
     fresh = False
     for place in (run.root, *(run.element(n).root for n, _ in facts.elements)):
         try:
@@ -93,7 +99,9 @@ def _stop_slurm(submission: Submission, actor: Actor, slurm: Slurm) -> str:
 def _stop_local(run: RunPaths, submission: Submission) -> str:
     pid = submission.pid
     if pid is None or start_ticks(pid) != submission.pid_start:
-        raise Refusal("E-RUNS-016", f"process {pid} of {run.run_id} is not on this machine", field=run.run_id, found=pid)
+        raise Refusal(
+            "E-RUNS-016", f"process {pid} of {run.run_id} is not on this machine", field=run.run_id, found=pid
+        )
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -105,9 +113,17 @@ def require_ended(run: RunPaths, state: RunState, actor: Actor) -> None:
     """Raises Refusal E-RUNS-014, E-RUNS-011 (queued or running), E-RUNS-012 (done), E-RUNS-015 (nobody knows)."""
     require_owner(run, actor)
     if state.active:
-        raise Refusal("E-RUNS-011", f"{run.run_id} is {state.cls}", field=run.run_id, found=state.cls, allowed="a run that has ended")
+        raise Refusal(
+            "E-RUNS-011",
+            f"{run.run_id} is {state.cls}",
+            field=run.run_id,
+            found=state.cls,
+            allowed="a run that has ended",
+        )
     if state.cls == "done":
-        raise Refusal("E-RUNS-012", f"{run.run_id} is done", field=run.run_id, found="done", allowed="a run that did not end well")
+        raise Refusal(
+            "E-RUNS-012", f"{run.run_id} is done", field=run.run_id, found="done", allowed="a run that did not end well"
+        )
     if state.cls == "unknown" and not state.final and state.job_id:
         raise Refusal("E-RUNS-015", f"{run.run_id}: {state.message}", field=run.run_id, found="unknown")
 

@@ -60,10 +60,12 @@ class Audit:
             "verdict": self.verdict,
             "findings": [f.as_json() for f in self.findings],
             "chains": {
-                c.writer: {"status": c.status, "events": len(c.events), "head": c.head, "unreadable": c.unreadable} for c in self.chains
+                c.writer: {"status": c.status, "events": len(c.events), "head": c.head, "unreadable": c.unreadable}
+                for c in self.chains
             },
             "timeline": [
-                {"stage": s.stage, "started_at": s.started_at, "duration_s": s.duration_s, "events": s.events} for s in self.timeline
+                {"stage": s.stage, "started_at": s.started_at, "duration_s": s.duration_s, "events": s.events}
+                for s in self.timeline
             ],
             **self.facts,
         }
@@ -112,7 +114,8 @@ def _lives(
         if status := (report or {}).get("status") or (ends[max(ends)].get("class") if ends else None):
             statuses.add(str(status))
         attempts += len(ends)
-        artifacts += len((report or {}).get("artifacts") or ())
+        listed = (report or {}).get("artifacts")
+        artifacts += len(listed) if isinstance(listed, list) else 0
         provenance = provenance or (report or {}).get("provenance")
     told = {
         "status": ", ".join(sorted(statuses)) or None, "attempts": attempts, "artifacts": artifacts, "provenance": provenance,
@@ -124,7 +127,9 @@ def _parts(case: Case) -> list[RunPaths]:
     """The run itself, or the elements of its array; an element that the spec names and that never ran is a finding."""
     run = case.run
     spec = case.json("spec", run.jobspec) or {}
-    text = ((spec.get("spec") or {}).get("slurm") or {}).get("array")
+    body = spec.get("spec")
+    slurm = body.get("slurm") if isinstance(body, dict) else None
+    text = slurm.get("array") if isinstance(slurm, dict) else None
     if not text:
         return [run]
     found = case.numbered("array", run.array)

@@ -17,7 +17,9 @@ from hpc.runs.records import numbers
 
 _TAIL_LINES: Final = 4000
 _MAX_RANKS: Final = 256
-_EXCEPTION: Final = re.compile(r"^(?:\[rank\d+\]:? ?)?([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Abort))(?::|$)")
+_EXCEPTION: Final = re.compile(
+    r"^(?:\[rank\d+\]:? ?)?([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Abort))(?::|$)"
+)
 _WORDS: Final = re.compile(
     r"out of memory|oom[-_ ]kill|segmentation fault|core dumped|bus error|no space left on device|disk quota exceeded|command not found"
     r"|no such file or directory|permission denied|nccl (?:error|warn)|cuda error|illegal instruction|\bfatal\b|^error[: ]|\berror:",
@@ -38,7 +40,9 @@ class RankEnd:
 
     def describe(self) -> str:
         if self.signal:
-            return f"killed by signal {self.signal}" + (" by the launcher, after another rank ended" if self.by_us else "")
+            return f"killed by signal {self.signal}" + (
+                " by the launcher, after another rank ended" if self.by_us else ""
+            )
         return MEANINGS.get(self.exit_code, f"exit code {self.exit_code}")
 
 
@@ -82,7 +86,11 @@ def gather(run: RunPaths, attempt: int | None, element: int | None = None) -> Cl
     ranks, silent, refused = _nodes(part.attempt(attempt).nodes)
     logs = sources(part, kind="rank", attempt=attempt)
     found = [_errors(_tail(source, _TAIL_LINES)) for source in _interesting(logs, ranks)]
-    node_logs = [_errors(_tail(source, _TAIL_LINES)) for source in sources(part, kind="node", attempt=attempt)] if not any(found) else []
+    node_logs = (
+        [_errors(_tail(source, _TAIL_LINES)) for source in sources(part, kind="node", attempt=attempt)]
+        if not any(found)
+        else []
+    )
     firsts = [lines[0] for lines in (*found, *node_logs) if lines]
     memory = memory or next((line for lines in found for line in lines if _MEMORY.search(line.text)), None)
     first = min(firsts, key=lambda line: (line.time or "~", line.source.number), default=None)
@@ -104,7 +112,9 @@ def _tail(source: Source, count: int) -> list[Line]:
 
 def _errors(lines: list[Line]) -> list[Line]:
     """Exceptions if there are any, else lines with words of failure."""
-    exceptions = [line for line in lines if (m := _EXCEPTION.match(plain(line.text))) and not m.group(1).endswith("Warning")]
+    exceptions = [
+        line for line in lines if (m := _EXCEPTION.match(plain(line.text))) and not m.group(1).endswith("Warning")
+    ]
     return exceptions or [line for line in lines if _WORDS.search(line.text)]
 
 

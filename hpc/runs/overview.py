@@ -43,7 +43,9 @@ class Overview:
         found.update(s.cls for s in self.open_runs.values())
         return found
 
-    def newest(self, limit: int = 0, *, exp: str = "", cls: str = "", only_open: bool = False) -> list[tuple[RunPaths, RunState]]:
+    def newest(
+        self, limit: int = 0, *, exp: str = "", cls: str = "", only_open: bool = False
+    ) -> list[tuple[RunPaths, RunState]]:
         """Runs by submission, newest first; 0 is no limit."""
         keyed: list[tuple[float, str, str]] = []
         for (e, run_id), state in self.open_runs.items():
@@ -51,7 +53,9 @@ class Overview:
                 keyed.append((state.submitted_at or 0.0, e, run_id))
         if not only_open:
             keyed += [
-                (entry[2], e, run_id) for (e, run_id), entry in self.closed.items() if exp in ("", e) and cls in ("", entry[1])
+                (entry[2], e, run_id)
+                for (e, run_id), entry in self.closed.items()
+                if exp in ("", e) and cls in ("", entry[1])
             ]
         keyed.sort(reverse=True)
         chosen = keyed[:limit] if limit else keyed

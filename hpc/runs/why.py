@@ -38,13 +38,20 @@ class Diagnosis:
 
 
 def diagnose(
-    facts: Facts, state: RunState, clues: Clues, *, steps: Sequence[JobRow] = (), parents: Mapping[str, str] | None = None
+    facts: Facts,
+    state: RunState,
+    clues: Clues,
+    *,
+    steps: Sequence[JobRow] = (),
+    parents: Mapping[str, str] | None = None,
 ) -> Diagnosis:
     """Why this run is in this state. `steps`: accounting's rows of the job with its steps; `parents`: job id → state of dependencies."""
     if state.cls in ("queued", "requeued") and state.reason:
         return _pending(state, parents or {})
     if state.active:
-        return Diagnosis(f"{state.cls}{': ' + state.message if state.message else ''}", "wait", [("known from", state.evidence)])
+        return Diagnosis(
+            f"{state.cls}{': ' + state.message if state.message else ''}", "wait", [("known from", state.evidence)]
+        )
     if state.cls == "done":
         return Diagnosis("done", "done", [("known from", state.evidence)])
     if state.cls in ("vanished", "unknown"):
@@ -143,15 +150,26 @@ def _headline(state: RunState, memory: bool) -> str:
 
 def _mend(facts: Facts, state: RunState, clues: Clues, memory: bool) -> list[str]:
     saved = state.step is not None
-    again = "`tp job resume RUN` goes on from its newest checkpoint." if saved else "`tp job retry RUN` starts it again."
+    again = (
+        "`tp job resume RUN` goes on from its newest checkpoint." if saved else "`tp job retry RUN` starts it again."
+    )
     if state.end_class == "refused":
         return ["Mend what is named, then `tp job retry RUN`; a changed package needs a new `tp submit`."]
     if memory:
-        return ["Ask for more --mem (or more nodes), or use less: batch size, sequence length, a higher ZeRO stage.", again]
+        return [
+            "Ask for more --mem (or more nodes), or use less: batch size, sequence length, a higher ZeRO stage.",
+            again,
+        ]
     if state.cls == "error" and not clues.rank_logs and not clues.batch_log:
-        return ["Tell your admins the node's name and the storage root; `tp doctor --probe` checks a compute node.", again]
+        return [
+            "Tell your admins the node's name and the storage root; `tp doctor --probe` checks a compute node.",
+            again,
+        ]
     if state.cls == "timeout":
         return [again, "A longer --time needs a new `tp submit`."]
     if state.cls == "error":
-        return ["Look at the line below and `tp job logs RUN`, mend the cause, and `tp submit` again.", f"If it was an accident: {again}"]
+        return [
+            "Look at the line below and `tp job logs RUN`, mend the cause, and `tp submit` again.",
+            f"If it was an accident: {again}",
+        ]
     return [again]

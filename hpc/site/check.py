@@ -24,6 +24,7 @@ from hpc.site.trust import check_above, judge_part, require_admin_owned, require
 from hpc.site.users import User, check_name, find_group, find_user, in_group
 from hpc.store.faults import refusal
 from hpc.store.folders import read_record
+from hpc.store.probe import PREFIX
 
 Judge = Callable[[], None]
 
@@ -215,7 +216,7 @@ def check_owners(root: StorageRoot, site: Site | None) -> list[Finding]:
 
     def judges() -> Iterator[tuple[str, Judge]]:
         for parent in parents:
-            for name in _names(parent):
+            for name in (n for n in _names(parent) if not n.startswith(PREFIX)):
                 yield str(parent / name), lambda at=parent, name=name: _judge_owner(root, at, name, site)  # type: ignore[misc]
 
     out = _gather("layout.owners", judges(), "{count} owner folders belong to their owners")

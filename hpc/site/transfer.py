@@ -24,6 +24,8 @@ from hpc.site.users import User, find_user, real_user
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+MAX_DEPTH = 200
+"""Folders in folders that are followed; each holds a descriptor open. Deeper ones are left, and said to be."""
 
 
 @dataclass
@@ -74,7 +76,7 @@ def _give_tree(path: Path, old: int, heir: User, done: Transfer) -> None:
         done.left.append(str(path))
         return
     try:
-        _give_folder(fd, str(path), old, heir, done)
+        _give_folder(fd, str(path), old, heir, done, MAX_DEPTH)
         found = os.fstat(fd)
         if found.st_uid == heir.uid:
             # Retiring took the owner's write permission from the top folder; the heir gets it back.
@@ -83,16 +85,16 @@ def _give_tree(path: Path, old: int, heir: User, done: Transfer) -> None:
         os.close(fd)
 
 
-def _give_folder(fd: int, path: str, old: int, heir: User, done: Transfer) -> None:
-    if os.fstat(fd).st_uid not in (old, heir.uid):
+def _give_folder(fd: int, path: str, old: int, heir: User, done: Transfer, depth: int) -> None:
+    if os.fstat(fd).st_uid not in (old, heir.uid) or depth == 0:
         done.left.append(path)
         return
     for name in sorted(os.listdir(fd)):
-        _give_entry(fd, name, f"{path}/{name}", old, heir, done)
+        _give_entry(fd, name, f"{path}/{name}", old, heir, done, depth)
     _give(fd, path, old, heir, done)
 
 
-def _give_entry(dir_fd: int, name: str, path: str, old: int, heir: User, done: Transfer) -> None:
+def _give_entry(dir_fd: int, name: str, path: str, old: int, heir: User, done: Transfer, depth: int) -> None:
     mode = os.lstat(name, dir_fd=dir_fd).st_mode
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         # A link, pipe or socket: the name itself changes hands, what a link points to is not touched.
@@ -107,7 +109,7 @@ def _give_entry(dir_fd: int, name: str, path: str, old: int, heir: User, done: T
         return
     try:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
-            _give_folder(fd, path, old, heir, done)
+            _give_folder(fd, path, old, heir, done, depth - 1)
         else:
             _give(fd, path, old, heir, done)
     finally:

@@ -146,7 +146,9 @@ def _refresh(slurm: Slurm, user: str, before: Poll, wanted: list[str], at: float
     except Refusal as exc:
         if exc.code == "E-SLURM-001":
             raise
-        return Poll(before.queue, before.history, before.polled_at, at, slower, str(exc), before.accounting, before.asked)
+        return Poll(
+            before.queue, before.history, before.polled_at, at, slower, str(exc), before.accounting, before.asked
+        )
     known = {str(r.base_id) for r in queue}
     missing = sorted(set(wanted) - known)
     # A record that is over and whole does not change any more.

@@ -207,8 +207,18 @@ class Wait:
 
 def waits(slurm: Slurm, partition: str, *, since: int, deadline_s: float | None = 10.0) -> list[Wait]:
     """The waits of everybody's jobs in a partition that started since then, as far as the site shows them. Raises Refusal E-SLURM-*."""
-    args = ["--noheader", "--parsable2", f"--delimiter={SEPARATOR}", "--allocations", "--allusers", f"--partition={partition}"]
-    args += [f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(since))}", "--format=Submit,Start,NNodes,TimelimitRaw,NodeList"]
+    args = [
+        "--noheader",
+        "--parsable2",
+        f"--delimiter={SEPARATOR}",
+        "--allocations",
+        "--allusers",
+        f"--partition={partition}",
+    ]
+    args += [
+        f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(since))}",
+        "--format=Submit,Start,NNodes,TimelimitRaw,NodeList",
+    ]
     done = _asked(slurm, "sacct", _with_cluster(slurm, args), "read the waits of earlier jobs", deadline_s)
     out = []
     for line in done.out.splitlines():

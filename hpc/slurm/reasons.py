@@ -97,10 +97,14 @@ def explain(text: str) -> Reason:
         return Reason(word, found.outlook, found.meaning, found.mend)
     low = key.lower()
     if low.startswith("nodes required for job are down"):
-        return Reason(word, "wait", "The nodes are down, drained or kept for others.", "`sinfo -R` shows why nodes are down.")
+        return Reason(
+            word, "wait", "The nodes are down, drained or kept for others.", "`sinfo -R` shows why nodes are down."
+        )
     if low.startswith(("assoc", "qos", "max")):
         return _limit(word, low)
-    return Reason(word, "unknown", "This reason is in no table of ours.", "`scontrol show job JOBID`, or ask your admins.")
+    return Reason(
+        word, "unknown", "This reason is in no table of ours.", "`scontrol show job JOBID`, or ask your admins."
+    )
 
 
 def _limit(word: str, low: str) -> Reason:
@@ -109,9 +113,13 @@ def _limit(word: str, low: str) -> Reason:
     if "perjob" in low or "pernode" in low or "timelimit" in low or low == "maxmemperlimit":
         return Reason(word, "user", f"The job alone is past a limit of {whose}.", "Stop it and submit it with less.")
     if low.startswith("qosmin"):
-        return Reason(word, "user", f"The job is below a minimum of {whose}.", "Stop it; ask for more, or another --qos.")
+        return Reason(
+            word, "user", f"The job is below a minimum of {whose}.", "Stop it; ask for more, or another --qos."
+        )
     if "threshold" in low or (low.endswith(("minutes", "minuteslimit")) and "runminutes" not in low):
-        return Reason(word, "admin", f"The budget of {whose} is used up.", "Ask your admins, or wait for the budget's reset.")
+        return Reason(
+            word, "admin", f"The budget of {whose} is used up.", "Ask your admins, or wait for the budget's reset."
+        )
     return Reason(word, "wait", f"A limit of {whose} on running or submitted jobs is reached.", _HELD_OVER_LIMIT)
 
 

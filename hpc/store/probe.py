@@ -25,6 +25,9 @@ from hpc.store.mounts import Mount, mount_of
 
 NEEDED: Final = ("strict_soft", "hard_link", "exclusive", "rename", "fsync", "modes")
 """Checks without which the toolkit must not be used on this file system."""
+PREFIX: Final = ".tp-probe-"
+"""How the folders of probes begin; one that stays was left by a probe that was killed."""
+LEFT_AFTER_S: Final = 600
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,16 @@ def _skew(folder: str) -> float:
     return changed - (before + after) / 2
 
 
+def _sweep(folder: str | os.PathLike[str]) -> None:
+    """Remove what probes of this user left behind when they were killed."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
+                found = entry.stat(follow_symlinks=False)
+                if found.st_uid == os.geteuid() and time.time() - found.st_mtime > LEFT_AFTER_S:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+
+
 def probe(
     folder: str | os.PathLike[str],
     *,
@@ -177,8 +190,9 @@ def probe(
     Takes about half a second where locks work, at most `limit_s` seconds a lock where they hang. Raises Refusal
     E-STORE-02x if nothing can be written there at all.
     """
-    base = os.path.join(os.fspath(folder), f".tp-probe-{secrets.token_hex(6)}")
+    base = os.path.join(os.fspath(folder), f"{PREFIX}{secrets.token_hex(6)}")
     try:
+        _sweep(folder)
         os.mkdir(base, 0o700)
     except OSError as exc:
         raise refusal(exc, folder, "probe") from exc

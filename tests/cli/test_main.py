@@ -157,3 +157,15 @@ def test_an_argument_that_is_no_utf8_is_wrong_usage(tmp_path: Path, json_too: li
 def test_nothing_that_is_found_can_steer_the_terminal(tmp_path: Path) -> None:
     done = tp("jobspec", "validate", "\x1b[31mred\x9b", cwd=tmp_path)
     assert (done.returncode, "\x1b" in done.stderr + done.stdout) == (1, False)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_request_to_end_is_taken_like_ctrl_c(tmp_path: Path, name: str) -> None:
+    program = (
+        "import os, signal, hpc.cli.main as m\n"
+        f"m.cli.main = lambda **k: os.kill(os.getpid(), signal.{name})\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "m.main(['job', 'ls'])\n"
+    )  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, "E-CLI-005" in done.stderr) == (130, True)

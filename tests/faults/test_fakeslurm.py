@@ -36,7 +36,13 @@ def submit(fake: FakeSlurm, *args: str) -> str:
 
 def test_directives_are_read_up_to_the_first_command(fake_slurm: FakeSlurm) -> None:
     job = fake_slurm.job(run(fake_slurm, "sbatch", "--parsable", stdin=SCRIPT).out.strip())
-    assert (job["name"], job["comment"], job["num_nodes"], job["partition"], job["time_limit"]) == ("tp-x", "a b", 2, "short", "1:00:00")
+    assert (job["name"], job["comment"], job["num_nodes"], job["partition"], job["time_limit"]) == (
+        "tp-x",
+        "a b",
+        2,
+        "short",
+        "1:00:00",
+    )
     assert job["script"] == SCRIPT
 
 
@@ -56,14 +62,18 @@ def test_the_command_line_wins_over_directives(fake_slurm: FakeSlurm, tmp_path: 
         (["--time"], None, 255, "requires an argument"),
     ],
 )
-def test_bad_scripts_and_options_are_refused(fake_slurm: FakeSlurm, args: list[str], stdin: str | None, code: int, words: str) -> None:
+def test_bad_scripts_and_options_are_refused(
+    fake_slurm: FakeSlurm, args: list[str], stdin: str | None, code: int, words: str
+) -> None:
     done = run(fake_slurm, "sbatch", *args, stdin=stdin)
     assert (done.rc, fake_slurm.jobs()) == (code, [])
     assert words in done.err
 
 
 def test_heterogeneous_components(fake_slurm: FakeSlurm) -> None:
-    first = run(fake_slurm, "sbatch", "--parsable", stdin="#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2\n").out.strip()
+    first = run(
+        fake_slurm, "sbatch", "--parsable", stdin="#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2\n"
+    ).out.strip()
     shown = run(fake_slurm, "squeue", "-h", "-u", fake_slurm.job(first)["user"], "-o", "%i %A %D").out.split("\n")
     assert shown[:2] == [f"{first}+0 {first} 1", f"{first}+1 {int(first) + 1} 2"]
     assert [len(c) for c in split_script("#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2 -n4\n")[0]] == [1, 2]
@@ -136,13 +146,22 @@ def test_accept_then_fails_leaves_a_job_and_no_id(fake_slurm: FakeSlurm) -> None
 def test_counts_ranges_and_the_first_rule_that_fits(fake_slurm: FakeSlurm) -> None:
     fake_slurm.faults("# a comment\nsqueue#2-3 empty\n\nsqueue#5+ fail busy\n* warn late")
     seen = [run(fake_slurm, "squeue", "-h") for _ in range(6)]
-    assert [(d.rc, "warning: late" in d.err) for d in seen] == [(0, True), (0, False), (0, False), (0, True), (1, False), (1, False)]
+    assert [(d.rc, "warning: late" in d.err) for d in seen] == [
+        (0, True),
+        (0, False),
+        (0, False),
+        (0, True),
+        (1, False),
+        (1, False),
+    ]
     fake_slurm.faults("squeue#1 fail busy")
     assert run(fake_slurm, "squeue", "-h").rc == 1
 
 
 def test_banner_slow_garbage_and_hang(fake_slurm: FakeSlurm) -> None:
-    fake_slurm.faults("sbatch#1 banner WELCOME\nsbatch#2 garbage job maybe\nsbatch#3 hang 60\nsbatch#4 accept-then-hang 60")
+    fake_slurm.faults(
+        "sbatch#1 banner WELCOME\nsbatch#2 garbage job maybe\nsbatch#3 hang 60\nsbatch#4 accept-then-hang 60"
+    )
     done = run(fake_slurm, "sbatch", "--parsable", "--wrap=true")
     assert (done.out, done.err) == ("WELCOME\n100\n", "WELCOME\n")
     assert run(fake_slurm, "sbatch", "--wrap=true").out == "job maybe\n"
@@ -155,7 +174,10 @@ def test_banner_slow_garbage_and_hang(fake_slurm: FakeSlurm) -> None:
 def test_a_lagging_job_shows_after_so_many_queries(fake_slurm: FakeSlurm) -> None:
     fake_slurm.faults("sbatch lag 2")
     job = submit(fake_slurm)
-    shown = [run(fake_slurm, tool, *args).out for tool, *args in [("squeue", "-h", "-o", "%A"), ("sacct", "-nPX", "-o", "JobID")] * 2]
+    shown = [
+        run(fake_slurm, tool, *args).out
+        for tool, *args in [("squeue", "-h", "-o", "%A"), ("sacct", "-nPX", "-o", "JobID")] * 2
+    ]
     assert [job in s for s in shown] == [False, False, True, True]
 
 
@@ -167,7 +189,9 @@ def test_a_crash_of_the_caller_after_and_before_the_work(fake_slurm: FakeSlurm) 
     """)
     for rule, jobs in (("sbatch crash", 0), ("sbatch accept-then-crash", 1)):
         fake_slurm.faults(rule)
-        done = subprocess.run([sys.executable, "-c", program, str(fake_slurm.bin / "sbatch")], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(fake_slurm.bin / "sbatch")], capture_output=True, text=True, check=False
+        )
         assert (done.returncode, done.stdout, len(fake_slurm.jobs())) == (-9, "", jobs)
 
 
@@ -191,7 +215,7 @@ def test_every_call_is_logged_and_the_log_survives_parallel_calls(fake_slurm: Fa
 
 
 def test_a_script_runs_with_slurms_variables_and_our_srun(fake_slurm: FakeSlurm, tmp_path: Path) -> None:
-    body = '#!/bin/sh\n#SBATCH --nodes=2\nsrun --ntasks=4 sh -c \'echo "$SLURM_PROCID $SLURM_LOCALID $SLURM_NODEID"\' | sort\n'
+    body = "#!/bin/sh\n#SBATCH --nodes=2\nsrun --ntasks=4 sh -c 'echo \"$SLURM_PROCID $SLURM_LOCALID $SLURM_NODEID\"' | sort\n"
     job = run(fake_slurm, "sbatch", "--parsable", stdin=body).out.strip()
     fake_slurm.change(job, workdir=str(tmp_path))
     child = fake_slurm.execute(job, stdout=subprocess.PIPE)

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from tuneplane.record.canonical import CanonicalError, canonical_bytes, canonical_text, parse_json, pretty_bytes
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 
@@ -55,7 +62,21 @@ def test_what_has_no_form_is_refused_with_its_place(value: Any, where: str) -> N
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "nul", '{"a":1,"a":2}', "NaN", "[Infinity]", "-Infinity", '"\\ud800"', "1 2", b"\xff", b'"\xc3"', "[" * 100_000, "{'a':1}"],
+    [
+        "",
+        "{",
+        "nul",
+        '{"a":1,"a":2}',
+        "NaN",
+        "[Infinity]",
+        "-Infinity",
+        '"\\ud800"',
+        "1 2",
+        b"\xff",
+        b'"\xc3"',
+        "[" * 100_000,
+        "{'a':1}",
+    ],
 )
 def test_what_is_no_json_is_refused(text: Any) -> None:
     with pytest.raises(CanonicalError):

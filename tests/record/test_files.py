@@ -89,7 +89,9 @@ def every_fault(monkeypatch: pytest.MonkeyPatch, fault: Callable[..., Any]) -> I
 
 @pytest.mark.parametrize("number", ERRORS)
 @pytest.mark.parametrize("made", [fails, done_but_fails], ids=["fails", "lost-reply"])
-def test_write_new_is_whole_or_absent_whatever_call_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, made: Any) -> None:
+def test_write_new_is_whole_or_absent_whatever_call_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, made: Any
+) -> None:
     for round_, faulty in enumerate(every_fault(monkeypatch, made(number))):
         folder = tmp_path / str(round_)
         folder.mkdir()
@@ -110,7 +112,9 @@ def test_write_new_is_whole_or_absent_whatever_call_fails(tmp_path: Path, monkey
 
 @pytest.mark.parametrize("number", ERRORS)
 @pytest.mark.parametrize("made", [fails, done_but_fails], ids=["fails", "lost-reply"])
-def test_replace_gives_old_or_new_whatever_call_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, made: Any) -> None:
+def test_replace_gives_old_or_new_whatever_call_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, made: Any
+) -> None:
     path = tmp_path / "f"
     for faulty in every_fault(monkeypatch, made(number)):
         path.write_bytes(OLD)
@@ -119,7 +123,9 @@ def test_replace_gives_old_or_new_whatever_call_fails(tmp_path: Path, monkeypatc
             assert path.read_bytes() == NEW
         except OSError:
             # Only the last step, the folder's fsync, comes after the rename.
-            assert path.read_bytes() in ((OLD, NEW) if faulty.hit in ("fsync", "open", "close", "rename") else (OLD,)), faulty.hit
+            assert path.read_bytes() in (
+                (OLD, NEW) if faulty.hit in ("fsync", "open", "close", "rename") else (OLD,)
+            ), faulty.hit
         for name in litter(tmp_path):
             assert faulty.hit in ("open", "unlink")
             os.unlink(tmp_path / name)
@@ -132,7 +138,9 @@ def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert (tmp_path / str(round_)).read_bytes() == NEW
 
 
-def test_a_rename_that_was_done_but_reported_as_failed_is_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rename_that_was_done_but_reported_as_failed_is_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lost(real: Any, args: Any, kwargs: Any) -> Any:
         value = real(*args, **kwargs)
         if real is os.rename:
@@ -148,7 +156,9 @@ def test_a_rename_that_was_done_but_reported_as_failed_is_success(tmp_path: Path
     assert "rename" in hits
 
 
-def test_a_failed_rename_over_equal_content_is_still_a_failure_without_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rename_over_equal_content_is_still_a_failure_without_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "f"
     path.write_bytes(NEW)
     seen = []
@@ -189,7 +199,9 @@ def dies(*, after: bool) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("operation", ["write_new", "replace", "no-links"])
-def test_a_crash_at_every_point_leaves_old_or_new_and_the_next_write_works(tmp_path: Path, after: bool, operation: str) -> None:
+def test_a_crash_at_every_point_leaves_old_or_new_and_the_next_write_works(
+    tmp_path: Path, after: bool, operation: str
+) -> None:
     states = set()
     for at in range(1, 40):
         folder = tmp_path / str(at)
@@ -348,7 +360,9 @@ def test_json_records(tmp_path: Path) -> None:
         read_json(tmp_path / "a")
 
 
-def test_einval_from_a_folders_fsync_is_tolerated_and_eio_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_einval_from_a_folders_fsync_is_tolerated_and_eio_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number, tolerated in ((errno.EINVAL, True), (errno.EIO, False)):
 
         def fail(fd: int, number: int = number) -> None:

@@ -55,7 +55,11 @@ class RunMaker:
 
     def package(self) -> RunMaker:
         run = self.run
-        records = {"jobspec.json": self.spec, "launch.json": {"kernel": {"verifier": "k"}, "shape": {}}, "recipe.json": {"name": "custom/custom"}}
+        records = {
+            "jobspec.json": self.spec,
+            "launch.json": {"kernel": {"verifier": "k"}, "shape": {}},
+            "recipe.json": {"name": "custom/custom"},
+        }
         for path, data in FILES.items():
             self._put(run.work / path, data)
         for name, value in records.items():
@@ -152,7 +156,9 @@ class RunMaker:
             )  # fmt: skip
         return self
 
-    def end(self, number: int = 0, cls: str = "done", *, requeue: bool = False, step: int | None = None, **changes: Any) -> RunMaker:
+    def end(
+        self, number: int = 0, cls: str = "done", *, requeue: bool = False, step: int | None = None, **changes: Any
+    ) -> RunMaker:
         paths = self.run.attempt(number)
         end = {
             "schema": schemas.ATTEMPT_END, "run_id": self.run_id, "attempt": number, "job_id": self.job_id, "ended_at": self.now(),
@@ -178,7 +184,9 @@ class RunMaker:
         if report_sha256:
             details["report_sha256"] = report_sha256
         stage = "completed" if cls == "done" else cls if cls in ("preempted", "cancelled") else "failed"
-        self.events(f"batch-{number}").append(stage, "completed" if cls == "done" else "failed", end["message"], **details)
+        self.events(f"batch-{number}").append(
+            stage, "completed" if cls == "done" else "failed", end["message"], **details
+        )
         return self
 
     def closed_by_next(self, number: int, cls: str = "node_fail", **changes: Any) -> RunMaker:
@@ -193,7 +201,9 @@ class RunMaker:
 
     def element(self, index: int) -> RunMaker:
         """A maker of one element of this run's array; its attempts, events and report lie under array/<index>/."""
-        part = ElementMaker(**{f: getattr(self, f) for f in ("root", "owner", "exp", "run_id", "nonce", "kind", "spec")})
+        part = ElementMaker(
+            **{f: getattr(self, f) for f in ("root", "owner", "exp", "run_id", "nonce", "kind", "spec")}
+        )
         part.index, part.package_digest, part.first, part.clock = index, self.package_digest, 0, self.clock
         part.job_id = f"{self.job_id}_{index}"
         for folder in (part.run.attempts, part.run.events, part.run.checkpoints):
@@ -207,7 +217,9 @@ class RunMaker:
         earlier = []
         for n in range(number):
             path = self.run.attempt(n).end
-            earlier.append(__import__("json").loads(path.read_text()) if path.exists() else {"attempt": n, "class": "lost"})
+            earlier.append(
+                __import__("json").loads(path.read_text()) if path.exists() else {"attempt": n, "class": "lost"}
+            )
         report = {
             "schema": schemas.REPORT, "run_id": self.run_id, "owner": self.owner, "exp": self.exp, "status": "done",
             "ended_at": end["ended_at"], "attempts": [*earlier, end], "spec_digest": digest_json(self.spec),

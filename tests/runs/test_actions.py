@@ -53,7 +53,11 @@ def test_stop_marks_first_and_then_cancels(queued: RunMaker, fake_slurm: FakeSlu
     mark = json.loads((queued.run.root / "stop_requested").read_text())
     assert mark == {"at": "2026-03-01T13:00:00.000000Z", "by": ME}
     chain = read_chain(queued.run.events / "job-stop-0.jsonl")
-    assert (chain.status, chain.events[0]["message"], chain.events[0]["details"]) == ("verified", "stop requested", {"by": ME})
+    assert (chain.status, chain.events[0]["message"], chain.events[0]["details"]) == (
+        "verified",
+        "stop requested",
+        {"by": ME},
+    )
 
 
 def test_stop_twice_is_no_error_and_one_event(queued: RunMaker, fake_slurm: FakeSlurm, actor: Actor) -> None:
@@ -62,14 +66,18 @@ def test_stop_twice_is_no_error_and_one_event(queued: RunMaker, fake_slurm: Fake
     assert [p.name for p in queued.run.events.glob("job-stop-*")] == ["job-stop-0.jsonl"]
 
 
-def test_p16_stop_never_cancels_a_job_that_has_the_id_now(queued: RunMaker, fake_slurm: FakeSlurm, actor: Actor) -> None:
+def test_p16_stop_never_cancels_a_job_that_has_the_id_now(
+    queued: RunMaker, fake_slurm: FakeSlurm, actor: Actor
+) -> None:
     fake_slurm.purge(100, history=True)
     stranger = fake_slurm.add(id=100, name="somebody-elses-work", user=ME)
     stop(queued, fake_slurm, actor)
     assert fake_slurm.job(stranger)["state"] == "PENDING"
 
 
-def test_a_controller_that_is_away_leaves_the_mark_and_exit_75(queued: RunMaker, fake_slurm: FakeSlurm, actor: Actor) -> None:
+def test_a_controller_that_is_away_leaves_the_mark_and_exit_75(
+    queued: RunMaker, fake_slurm: FakeSlurm, actor: Actor
+) -> None:
     fake_slurm.faults("scancel fail timeout")
     with pytest.raises(Refusal) as caught:
         stop(queued, fake_slurm, actor)
@@ -164,7 +172,11 @@ def mode(path: Path) -> int:
 
 
 def test_share_opens_one_run_and_no_other(root: StorageRoot, make_run: Make, actor: Actor) -> None:
-    shared, other, elsewhere = make_run("run-aa01").done(), make_run("run-bb01").done(), make_run("run-cc01", "eval").done()
+    shared, other, elsewhere = (
+        make_run("run-aa01").done(),
+        make_run("run-bb01").done(),
+        make_run("run-cc01", "eval").done(),
+    )
     os.chmod(root.owner_runs(ME), 0o2750)
     (shared.run.attempt(0).env).write_text("{}")
     os.chmod(shared.run.attempt(0).env, 0o600)

@@ -28,7 +28,9 @@ def test_an_array_that_waits_runs_and_ended_in_parts(make_run: Make) -> None:
     maker.element(0).start().nodes(0, 0, 0).end()
     maker.element(1).start()
     facts = read_facts(maker.run)
-    seen = look(row("RUNNING", job_id="100_1", raw_id=101), row("PENDING", job_id="100_[2-9]", reason="JobArrayTaskLimit"))
+    seen = look(
+        row("RUNNING", job_id="100_1", raw_id=101), row("PENDING", job_id="100_[2-9]", reason="JobArrayTaskLimit")
+    )
     state = decide_run(facts, seen, NOW)
     assert (state.cls, state.element, state.job_id, state.final) == ("running", 1, "100", False)
     assert state.message == "elements: 1 running, 1 done, 2-9 queued"

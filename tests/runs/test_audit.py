@@ -34,7 +34,11 @@ def two_attempts(make: Make) -> RunMaker:
 def test_a_done_run_is_verified(make_run: Make) -> None:
     found = audit(make_run().done().run)
     assert (found.verdict, levels(found), found.exit) == ("verified", [], 0)
-    assert {c.writer: c.status for c in found.chains} == {"batch-0": "verified", "launch-0": "verified", "submit-0": "verified"}
+    assert {c.writer: c.status for c in found.chains} == {
+        "batch-0": "verified",
+        "launch-0": "verified",
+        "submit-0": "verified",
+    }
     assert found.facts["status"] == "done"
     assert found.facts["artifacts"] == 1
     assert found.facts["provenance"] == {"core_version": "0.4.0"}
@@ -103,7 +107,9 @@ def as_nobody() -> Any:
      "attempts/0/claim", "attempts/0/start.json", "attempts/0/end.json", "attempts/0/out", "attempts/0/out/adapter.safetensors",
      "submissions", "submissions/0.json", "batch", "batch/0.sh", "."],
 )  # fmt: skip
-def test_what_may_not_be_read_is_incomplete_never_tampered(make_run: Make, tmp_path: Path, as_nobody: Any, path: str) -> None:
+def test_what_may_not_be_read_is_incomplete_never_tampered(
+    make_run: Make, tmp_path: Path, as_nobody: Any, path: str
+) -> None:
     run = make_run().done().run
     for folder in (tmp_path, *list(tmp_path.parents)[:3], *run.root.parents):
         os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | 0o055)
@@ -173,7 +179,9 @@ def test_a_damaged_record_is_found_and_crashes_nothing(make_run: Make, record: s
     assert found.verdict == ("verified" if harmless else "tampered"), levels(found)
 
 
-@pytest.mark.parametrize("record", ["admission.json", "attempts/0/start.json", "attempts/0/end.json", "submissions/0.json", "report.json"])
+@pytest.mark.parametrize(
+    "record", ["admission.json", "attempts/0/start.json", "attempts/0/end.json", "submissions/0.json", "report.json"]
+)
 def test_every_bit_flip_of_a_record_is_survived(make_run: Make, record: str) -> None:
     maker = two_attempts(make_run)
     path = maker.run.root / record

@@ -32,20 +32,28 @@ class Tp:
         with pytest.raises(SystemExit) as ended:
             cli.main(list(argv))
         captured = self._capsys.readouterr()
-        return SimpleNamespace(out=captured.out, err=captured.err, code=ended.value.code, json=lambda: json.loads(captured.out))
+        return SimpleNamespace(
+            out=captured.out, err=captured.err, code=ended.value.code, json=lambda: json.loads(captured.out)
+        )
 
     def make(self, run_id: str = "run-0a1b2c3d", exp: str = "sft", **kwargs: object) -> RunMaker:
         return RunMaker(self.root, owner=ME, exp=exp, run_id=run_id, clock=time.time() - START, **kwargs)  # type: ignore[arg-type]
 
     def live(self, run_id: str = "run-0a1b2c3d", exp: str = "sft", **job: object) -> RunMaker:
         maker = self.make(run_id, exp)
-        maker.job_id = str(self.fake.add(name=f"{exp}.{run_id}.0", comment=f"tp:{run_id}:{maker.nonce}", user=ME, **job))
+        maker.job_id = str(
+            self.fake.add(name=f"{exp}.{run_id}.0", comment=f"tp:{run_id}:{maker.nonce}", user=ME, **job)
+        )
         return maker.package().admit().submit()
 
 
 @pytest.fixture
-def tp(tmp_path: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Tp:
-    root = init_root(tmp_path / "root", name="test", fleet="slurm", bin_dir=str(fake_slurm.bin), conf=fake_slurm.conf).root
+def tp(
+    tmp_path: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Tp:
+    root = init_root(
+        tmp_path / "root", name="test", fleet="slurm", bin_dir=str(fake_slurm.bin), conf=fake_slurm.conf
+    ).root
     monkeypatch.setenv("TUNEPLANE_STORAGE_ROOT", str(root.path))
     return Tp(root, fake_slurm, capsys)
 
@@ -85,7 +93,9 @@ def test_status_of_one_run(tp: Tp) -> None:
     maker = tp.live()
     tp.fake.start(maker.job_id, "f[1-2]")
     maker.start()
-    (maker.run.attempt(0).out / "metrics.jsonl").write_text('{"step": 39}\n{"step": 40, "total_steps": 120, "loss": 1.25}\n{"step": 41')
+    (maker.run.attempt(0).out / "metrics.jsonl").write_text(
+        '{"step": 39}\n{"step": 40, "total_steps": 120, "loss": 1.25}\n{"step": 41'
+    )
     done = tp("job", "status", "sft")
     assert done.out.splitlines()[0] == "run-0a1b2c3d  sft  running"
     assert f"  job          {maker.job_id} (slurm, slurm) on f[1-2]" in done.out
@@ -138,7 +148,10 @@ def test_logs_of_all_ranks_and_one(tp: Tp) -> None:
     assert "\x1b[31m" in tp("job", "logs", "--raw").out
     assert tp("job", "logs", "--time", "--rank", "0").out.endswith("Z zero\n")
     entries = [json.loads(line) for line in tp("job", "logs", "--json").out.splitlines()]
-    assert [(e["attempt"], e["source"], e["number"], e["text"]) for e in entries] == [(0, "rank", 0, "zero"), (0, "rank", 1, "\x1b[31mone\x1b[0m")]
+    assert [(e["attempt"], e["source"], e["number"], e["text"]) for e in entries] == [
+        (0, "rank", 0, "zero"),
+        (0, "rank", 1, "\x1b[31mone\x1b[0m"),
+    ]
     missing = tp("job", "logs", "--rank", "9")
     assert (missing.code, "E-RUNS-020" in missing.err) == (1, True)
     assert tp("job", "logs", "--rank", "1", "--batch").code == 64
@@ -153,7 +166,9 @@ def test_logs_follow_to_the_end_of_a_finished_run(tp: Tp) -> None:
 
 def test_why_of_a_pending_and_of_a_failed_run(tp: Tp) -> None:
     tp.live("run-aa01", reason="BadConstraints")
-    tp.make("run-bb01", "eval").package().admit().submit().start().log(0, 0, "ValueError: bad").nodes(0, 1, 87).end(0, "error")
+    tp.make("run-bb01", "eval").package().admit().submit().start().log(0, 0, "ValueError: bad").nodes(0, 1, 87).end(
+        0, "error"
+    )
     pending = tp("job", "why", "run-aa01").out
     assert "queued: it will never start as it is" in pending
     assert "mend: `tp job stop run-aa01` removes it" in pending
@@ -254,7 +269,12 @@ def test_p24_audit_works_with_an_empty_environment(tp: Tp) -> None:
     program = "import sys; from hpc.cli.main import main; main(sys.argv[1:])"
     env = {"TUNEPLANE_STORAGE_ROOT": str(tp.root.path), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run(
-        [sys.executable, "-c", program, "runs", "audit", "--all"], env=env, cwd="/", capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, "runs", "audit", "--all"],
+        env=env,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "1 verified, 0 incomplete, 0 tampered\n"), done.stderr
 
@@ -314,7 +334,11 @@ def test_p19_fifty_parallel_status_commands_make_one_call(tp: Tp) -> None:
         "    children.append(pid)\n"
         "print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children])\n"
     )
-    env = {"TUNEPLANE_STORAGE_ROOT": str(tp.root.path), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PATH": "/usr/bin:/bin"}
+    env = {
+        "TUNEPLANE_STORAGE_ROOT": str(tp.root.path),
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "PATH": "/usr/bin:/bin",
+    }
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
     assert done.stdout == f"{[0] * 50}\n", done.stderr[-2000:]
     assert [c["tool"] for c in tp.fake.calls()] == ["squeue"]

@@ -156,3 +156,34 @@ def test_a_run_that_trips_the_audit_hides_no_other(make_run: Make, monkeypatch: 
     monkeypatch.setattr("hpc.runs.audit.audit", lambda _: 1 / 0)
     row = runs_cli._row(run)
     assert (row["verdict"], "please report: ZeroDivisionError" in row["worst"]) == ("incomplete", True)
+
+
+def test_an_artifact_of_another_length_is_a_difference_without_being_read(make_run: Make) -> None:
+    run = make_run().done().run
+    listed = json.loads(run.report.read_text())["artifacts"]
+    path = run.attempt(0).out / listed[0]["path"]
+    with open(path, "wb") as stream:
+        stream.truncate(1 << 42)
+    (finding,) = audit(run).findings
+    assert (finding.level, finding.check, f"{1 << 42} bytes" in finding.message) == ("tampered", "artifacts", True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"attempts": 5}, {"attempts": [1]}, {"attempts": {}}, {"artifacts": 5}, {"artifacts": {}}, {"artifacts": [[]]}, {"status": []}],
+)  # fmt: skip
+def test_a_report_of_any_form_is_judged(make_run: Make, change: dict[str, Any]) -> None:
+    run = make_run().done().run
+    value = {**json.loads(run.report.read_text()), **change}
+    run.report.write_text(json.dumps(value))
+    assert audit(run).verdict == "tampered"
+
+
+@pytest.mark.parametrize(
+    "spec", [{"spec": 5}, {"spec": []}, {"spec": {"slurm": 5}}, {"spec": {"slurm": {"array": {}}}}]
+)
+def test_a_spec_of_any_form_is_judged(make_run: Make, spec: Any) -> None:
+    run = make_run().done().run
+    os.chmod(run.jobspec, 0o644)
+    run.jobspec.write_text(json.dumps(spec))
+    assert audit(run).verdict == "tampered"

@@ -53,7 +53,13 @@ def test_lines_without_a_time_stay_with_the_line_before(maker: RunMaker) -> None
     path = maker.run.attempt(0).rank_log(0)
     path.write_text(f"{at(10)} Traceback\n  File x\nValueError: y\n{at(12)} after\n")
     maker.run.attempt(0).rank_log(1).write_text(f"{at(11)} other\n")
-    assert texts(last_lines(sources(maker.run), 0)) == ["0/0 Traceback", "0/0   File x", "0/0 ValueError: y", "0/1 other", "0/0 after"]
+    assert texts(last_lines(sources(maker.run), 0)) == [
+        "0/0 Traceback",
+        "0/0   File x",
+        "0/0 ValueError: y",
+        "0/1 other",
+        "0/0 after",
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 100])

@@ -45,7 +45,9 @@ def live(fake: FakeSlurm, maker: RunMaker) -> RunMaker:
     return maker.package().admit().submit()
 
 
-def test_open_and_finished_runs(root: StorageRoot, make_run: Make, asker: Callable[[], Asker], fake_slurm: FakeSlurm) -> None:
+def test_open_and_finished_runs(
+    root: StorageRoot, make_run: Make, asker: Callable[[], Asker], fake_slurm: FakeSlurm
+) -> None:
     make_run("run-aa01").done()
     maker = live(fake_slurm, make_run("run-bb01", "eval"))
     fake_slurm.start(maker.job_id)
@@ -59,7 +61,9 @@ def test_open_and_finished_runs(root: StorageRoot, make_run: Make, asker: Callab
     assert len(fake_slurm.calls()) == 1
 
 
-def test_finished_runs_come_from_the_index_and_need_neither_records_nor_site(root: StorageRoot, make_run: Make, asker) -> None:  # type: ignore[no-untyped-def]
+def test_finished_runs_come_from_the_index_and_need_neither_records_nor_site(
+    root: StorageRoot, make_run: Make, asker
+) -> None:  # type: ignore[no-untyped-def]
     maker = make_run("run-aa01").done()
     survey(root, ME, asker())
     assert list(read_index(index_path(root, ME, ME))) == [("sft", "run-aa01")]
@@ -70,7 +74,9 @@ def test_finished_runs_come_from_the_index_and_need_neither_records_nor_site(roo
     assert [(s.cls, s.evidence) for _, s in found.newest()] == [("done", "own record")]
 
 
-def test_an_entry_counts_only_while_the_folder_has_its_time(root: StorageRoot, make_run: Make, asker, fake_slurm: FakeSlurm) -> None:  # type: ignore[no-untyped-def]
+def test_an_entry_counts_only_while_the_folder_has_its_time(
+    root: StorageRoot, make_run: Make, asker, fake_slurm: FakeSlurm
+) -> None:  # type: ignore[no-untyped-def]
     maker = make_run("run-aa01").package().admit().submit().start().end(0, "error")
     assert dict(survey(root, ME, asker()).counts()) == {"error": 1}
     maker.job_id = "200"
@@ -82,7 +88,9 @@ def test_an_entry_counts_only_while_the_folder_has_its_time(root: StorageRoot, m
     assert read_index(index_path(root, ME, ME)) == {}
 
 
-def test_p30_a_finished_run_whose_job_lives_again_is_looked_at(root: StorageRoot, make_run: Make, asker, fake_slurm: FakeSlurm) -> None:  # type: ignore[no-untyped-def]
+def test_p30_a_finished_run_whose_job_lives_again_is_looked_at(
+    root: StorageRoot, make_run: Make, asker, fake_slurm: FakeSlurm
+) -> None:  # type: ignore[no-untyped-def]
     revived = live(fake_slurm, make_run("run-aa01"))
     revived.start().end(0, "error")
     other = live(fake_slurm, make_run("run-bb01"))
@@ -94,7 +102,10 @@ def test_p30_a_finished_run_whose_job_lives_again_is_looked_at(root: StorageRoot
     assert dict(survey(root, ME, asker()).counts()) == {"requeued": 1, "running": 1}
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"schema": "x"}', '{"schema": "tuneplane-hpc/runs-index/v1", "width": 1, "runs": []}'])
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{", "[]", "null", '{"schema": "x"}', '{"schema": "tuneplane-hpc/runs-index/v1", "width": 1, "runs": []}'],
+)
 def test_p70_a_damaged_index_is_made_anew(root: StorageRoot, make_run: Make, asker, damage: str) -> None:  # type: ignore[no-untyped-def]
     make_run("run-aa01").done()
     survey(root, ME, asker())
@@ -136,7 +147,9 @@ def test_one_damaged_record_spoils_one_run_only(root: StorageRoot, make_run: Mak
     assert dict(found.counts()) == {"done": 1, "unknown": 1}
 
 
-def test_ids_of_forgotten_jobs_of_all_runs_go_into_one_accounting_query(root: StorageRoot, make_run: Make, asker, fake_slurm: FakeSlurm) -> None:  # type: ignore[no-untyped-def]
+def test_ids_of_forgotten_jobs_of_all_runs_go_into_one_accounting_query(
+    root: StorageRoot, make_run: Make, asker, fake_slurm: FakeSlurm
+) -> None:  # type: ignore[no-untyped-def]
     makers = [live(fake_slurm, make_run(f"run-aa0{n}")) for n in range(3)]
     for maker in makers:
         fake_slurm.finish(maker.job_id, "TIMEOUT")
@@ -149,7 +162,9 @@ def test_ids_of_forgotten_jobs_of_all_runs_go_into_one_accounting_query(root: St
 
 def test_a_missing_slurm_is_a_refusal(root: StorageRoot, make_run: Make, fake_slurm: FakeSlurm) -> None:
     make_run("run-aa01").package().admit().submit()
-    site = parse_site("schema: tuneplane-hpc/site/v1\nname: test\nfleets:\n  slurm: {kind: slurm, bin_dir: /nonexistent}\n")
+    site = parse_site(
+        "schema: tuneplane-hpc/site/v1\nname: test\nfleets:\n  slurm: {kind: slurm, bin_dir: /nonexistent}\n"
+    )
     with pytest.raises(Refusal, match="E-SLURM-001"):
         survey(root, ME, Asker(root, ME, ME, site=lambda: site, now=time.time))
 
@@ -169,7 +184,9 @@ def test_a_local_process_is_known_by_pid_start_and_host(root: StorageRoot, make_
     assert state_of(other.run, one)[1].cls == "vanished"
 
 
-def test_the_index_of_ten_thousand_runs_is_read_without_touching_a_record(root: StorageRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_of_ten_thousand_runs_is_read_without_touching_a_record(
+    root: StorageRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What makes it quick, counted instead of timed: one listing a folder, no record opened, no state unpacked that is not shown."""
     from hpc.runs.state import RunState
 

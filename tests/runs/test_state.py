@@ -16,6 +16,7 @@ from hpc.runs.state import ACTIVE, GRACE_S, Look, RunState, decide, is_ours
 
 Make = Callable[..., RunMaker]
 
+
 def submitted(make: Make) -> Facts:
     maker = make()
     return read_facts((maker if maker.run.root.exists() else maker.package().admit().submit()).run)
@@ -45,7 +46,13 @@ def verdict(facts: Facts, seen: Look, now: float = NOW) -> tuple[str, str, bool]
 )  # fmt: skip
 def test_p18_p28_the_runs_own_end_wins_over_everything(make_run: Make, cls: str, expected: str) -> None:
     facts = ended(make_run, cls)
-    for seen in (look(), look(row("RUNNING")), look(row("FAILED")), look(history=(past("NODE_FAIL"),)), Look(error="away")):
+    for seen in (
+        look(),
+        look(row("RUNNING")),
+        look(row("FAILED")),
+        look(history=(past("NODE_FAIL"),)),
+        Look(error="away"),
+    ):
         state = decide(facts, seen, NOW)
         assert (state.cls, state.end_class, state.evidence, state.final) == (expected, cls, "own record", True)
 
@@ -237,7 +244,9 @@ def test_a_retry_is_a_new_submission_with_the_next_attempt(make_run: Make) -> No
     maker = make_run().package().admit().submit().start().end(0, "error")
     maker.job_id, maker.nonce = "200", "beef0123beef0123"
     facts = read_facts(maker.submit(1).run)
-    again = row("PENDING", job_id="200", raw_id=200, name="sft.run-0a1b2c3d.1", comment="tp:run-0a1b2c3d:beef0123beef0123")
+    again = row(
+        "PENDING", job_id="200", raw_id=200, name="sft.run-0a1b2c3d.1", comment="tp:run-0a1b2c3d:beef0123beef0123"
+    )
     state = decide(facts, look(row("FAILED"), again), NOW)
     assert (state.cls, state.attempt, state.attempts, state.job_id) == ("queued", None, 1, "200")
 
@@ -295,7 +304,9 @@ def test_no_combination_is_without_an_answer_and_no_stranger_runs(make_run: Make
         "done": make_run("run-00000005").done(),
     }
     states = ["PENDING", "RUNNING", "COMPLETED", "FAILED", "NODE_FAIL", "PREEMPTED", "CANCELLED", "MYSTERY", None]
-    for (name, maker), queue, old, error, accounting in itertools.product(makers.items(), states, states, ("", "away"), (True, False)):
+    for (name, maker), queue, old, error, accounting in itertools.product(
+        makers.items(), states, states, ("", "away"), (True, False)
+    ):
         facts = read_facts(maker.run)
         same = {"name": f"sft.{maker.run_id}.0", "comment": ""}
         rows = (row(queue, **same),) if queue else ()
@@ -305,6 +316,8 @@ def test_no_combination_is_without_an_answer_and_no_stranger_runs(make_run: Make
         assert not (state.final and state.active)
         if state.cls == "done":
             assert name == "done"
-        strange = decide(facts, look(*(replace(r, name="x") for r in rows), history=tuple(replace(r, name="x") for r in hist)), NOW)
+        strange = decide(
+            facts, look(*(replace(r, name="x") for r in rows), history=tuple(replace(r, name="x") for r in hist)), NOW
+        )
         if name in ("submitted", "started") and (rows or hist):
             assert strange.cls not in ACTIVE

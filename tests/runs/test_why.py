@@ -55,18 +55,29 @@ def test_p25_a_pending_reason_has_an_outlook_and_a_mend(make_run: Make, reason: 
 
 def test_p15_the_chain_of_a_dead_dependency_is_shown(make_run: Make) -> None:
     maker = make_run().package().admit().submit()
-    state = RunState("queued", "squeue", "", reason="DependencyNeverSatisfied", dependency="afterok:7(failed),afterok:8(unfulfilled)")
+    state = RunState(
+        "queued", "squeue", "", reason="DependencyNeverSatisfied", dependency="afterok:7(failed),afterok:8(unfulfilled)"
+    )
     found = why(maker, state, parents={"7": "FAILED", "8": "RUNNING"})
-    assert [text for name, text in found.facts if name == "depends on"] == ["afterok job 7: FAILED", "afterok job 8: RUNNING"]
+    assert [text for name, text in found.facts if name == "depends on"] == [
+        "afterok job 7: FAILED",
+        "afterok job 8: RUNNING",
+    ]
     gone = why(maker, state)
-    assert [text for name, text in gone.facts if name == "depends on"] == ["afterok job 7: failed", "afterok job 8: unfulfilled"]
+    assert [text for name, text in gone.facts if name == "depends on"] == [
+        "afterok job 7: failed",
+        "afterok job 8: unfulfilled",
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("afterok:1(unfulfilled)", [("afterok", "1", "unfulfilled")]),
-        ("afterok:1(failed),afterany:2_*(unfulfilled)", [("afterok", "1", "failed"), ("afterany", "2_*", "unfulfilled")]),
+        (
+            "afterok:1(failed),afterany:2_*(unfulfilled)",
+            [("afterok", "1", "failed"), ("afterany", "2_*", "unfulfilled")],
+        ),
         ("afterok:12+30(unfulfilled)", [("afterok", "12", "unfulfilled")]),
         ("", []),
         ("singleton(unfulfilled)", []),
@@ -113,14 +124,39 @@ def test_out_of_memory_is_named(make_run: Make, lines: tuple[str, ...], kwargs: 
 
 
 def test_out_of_memory_of_a_step_is_seen_in_accounting(make_run: Make) -> None:
-    step = JobRow("100.0", 100, "OUT_OF_MEMORY", "", "srun", "", None, None, None, 1, "", "", "", "", "", "", None, "", "", 0, 125, "sacct")
+    step = JobRow(
+        "100.0",
+        100,
+        "OUT_OF_MEMORY",
+        "",
+        "srun",
+        "",
+        None,
+        None,
+        None,
+        1,
+        "",
+        "",
+        "",
+        "",
+        "",
+        "",
+        None,
+        "",
+        "",
+        0,
+        125,
+        "sacct",
+    )
     found = why(failed(make_run, "step 1"), steps=[step])
     assert texts(found)["memory"] == "Slurm ended 100.0 for memory"
 
 
 def test_out_of_memory_of_the_batch_step_is_seen_in_its_output(make_run: Make) -> None:
     maker = failed(make_run, "step 1")
-    (maker.run.batch / "0.log").write_text("slurmstepd: error: Detected 1 oom_kill event in StepId=100.0. Some of the step tasks\n")
+    (maker.run.batch / "0.log").write_text(
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=100.0. Some of the step tasks\n"
+    )
     assert why(maker).headline == "out of memory"
 
 
@@ -133,7 +169,16 @@ def test_a_lost_node_is_named(make_run: Make) -> None:
 
 def test_p10_a_job_that_died_without_a_word(make_run: Make) -> None:
     maker = make_run().package().admit().submit()
-    state = RunState("error", "sacct", "Slurm says FAILED", final=True, end_class="error", job_id="100", started_at=100.0, ended_at=100.0)
+    state = RunState(
+        "error",
+        "sacct",
+        "Slurm says FAILED",
+        final=True,
+        end_class="error",
+        job_id="100",
+        started_at=100.0,
+        ended_at=100.0,
+    )
     found = why(maker, state)
     assert "ended at once and wrote nothing at all" in texts(found)["logs"]
     assert "storage root" in texts(found)["logs"]
@@ -161,7 +206,13 @@ def test_a_refusal_in_the_job_is_quoted(make_run: Make) -> None:
 
 @pytest.mark.parametrize(
     ("cls", "step", "word"),
-    [("timeout", 40, "resume"), ("timeout", None, "retry"), ("preempted", 40, "resume"), ("cancelled", None, "retry"), ("node_fail", 40, "resume")],
+    [
+        ("timeout", 40, "resume"),
+        ("timeout", None, "retry"),
+        ("preempted", 40, "resume"),
+        ("cancelled", None, "retry"),
+        ("node_fail", 40, "resume"),
+    ],
 )
 def test_p28_each_class_has_its_own_way_on(make_run: Make, cls: str, step: int | None, word: str) -> None:
     maker = make_run().package().admit().submit().start().log(0, 0, "x").nodes(0, 85, 85).end(0, cls, step=step)

@@ -300,3 +300,13 @@ def test_the_service_user_may_read_runs_and_nothing_more(
     os.removexattr(root.owner_runs(one.name), ACCESS)
     warned = {f.name: f for f in check_root(root)}["layout.service"]
     assert (warned.status, warned.found) == ("warn", one.name)
+
+
+def test_a_tree_made_too_deep_to_follow_is_left_and_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hpc.site import transfer
+
+    monkeypatch.setattr(transfer, "MAX_DEPTH", 3)
+    (tmp_path / "a/b/c/d").mkdir(parents=True)
+    me, done = real_user(), transfer.Transfer()
+    transfer._give_tree(tmp_path, me.uid, me, done)
+    assert done.left == [str(tmp_path / "a/b/c")]

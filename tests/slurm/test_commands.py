@@ -80,7 +80,9 @@ def test_only_slurms_commands_are_started() -> None:
 
 
 def test_output_and_exit_code_come_back_whole(tmp_path: Path) -> None:
-    slurm = script(tmp_path, "sacct", "head -c 300000 /dev/zero | tr '\\0' x; head -c 300000 /dev/zero | tr '\\0' y >&2; exit 3")
+    slurm = script(
+        tmp_path, "sacct", "head -c 300000 /dev/zero | tr '\\0' x; head -c 300000 /dev/zero | tr '\\0' y >&2; exit 3"
+    )
     done = slurm.run("sacct", [])
     assert (done.rc, len(done.out), len(done.err), done.timed_out, done.tool) == (3, 300000, 300000, False, "sacct")
 
@@ -96,7 +98,11 @@ def test_stdin_is_given_or_empty_and_never_a_terminal(tmp_path: Path) -> None:
 
 
 def test_p24_a_hanging_command_and_its_children_are_ended(tmp_path: Path) -> None:
-    slurm = script(tmp_path, "sacct", f"echo early; sleep 600 & echo $! > {tmp_path}/child; trap '' TERM; while :; do sleep 1; done")
+    slurm = script(
+        tmp_path,
+        "sacct",
+        f"echo early; sleep 600 & echo $! > {tmp_path}/child; trap '' TERM; while :; do sleep 1; done",
+    )
     done = slurm.run("sacct", [], deadline_s=0.5)
     assert done.timed_out
     assert done.out == "early\n"

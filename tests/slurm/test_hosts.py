@@ -28,7 +28,23 @@ def test_p58_expands_as_scontrol_does(text: str, hosts: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["n[1-3", "n1-3]", "n[[1]]", "n[3-1]", "n[a-b]", "n[]", "n[1,]", ",", "n1,,n2", "n 1", "n1\n", "n[1-999999999]", "n[-1]", "ñ1", "n[1--3]"],
+    [
+        "n[1-3",
+        "n1-3]",
+        "n[[1]]",
+        "n[3-1]",
+        "n[a-b]",
+        "n[]",
+        "n[1,]",
+        ",",
+        "n1,,n2",
+        "n 1",
+        "n1\n",
+        "n[1-999999999]",
+        "n[-1]",
+        "ñ1",
+        "n[1--3]",
+    ],
 )
 def test_refuses_what_is_no_host_list(text: str) -> None:
     with pytest.raises(HostListError):

@@ -123,7 +123,9 @@ def test_a_busy_lock_gives_the_old_answer_with_its_age(world: World) -> None:
     assert world.asked() == (1, 0)
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"schema": "other"}', "null", '{"schema": "tuneplane-hpc/slurm-poll/v1"}'])
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", '{"schema": "other"}', "null", '{"schema": "tuneplane-hpc/slurm-poll/v1"}']
+)
 def test_a_damaged_cache_is_thrown_away(world: World, damage: str) -> None:
     world.poll()
     world.path.write_text(damage)
@@ -169,7 +171,8 @@ def test_p19_fifty_processes_at_once_ask_once(world: World) -> None:
     context = multiprocessing.get_context("fork")
     barrier, answers = context.Barrier(50), context.Queue()
     children = [
-        context.Process(target=_ask, args=(str(world.fake.bin), world.user, world.path, barrier, answers)) for _ in range(50)
+        context.Process(target=_ask, args=(str(world.fake.bin), world.user, world.path, barrier, answers))
+        for _ in range(50)
     ]
     for child in children:
         child.start()

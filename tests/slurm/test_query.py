@@ -41,13 +41,27 @@ def test_p30_a_pending_job_that_ran_before_is_requeued() -> None:
 
 
 def test_p21_null_fields_of_a_pending_job_do_no_harm() -> None:
-    nulls = {"NodeList": "(null)", "StartTime": "NONE", "RestartCnt": "", "QOS": "(null)", "NumNodes": "2-4", "EndTime": "NONE"}
+    nulls = {
+        "NodeList": "(null)",
+        "StartTime": "NONE",
+        "RestartCnt": "",
+        "QOS": "(null)",
+        "NumNodes": "2-4",
+        "EndTime": "NONE",
+    }
     (row,) = parse_squeue(squeue_line(**nulls)).rows
     assert (row.node_list, row.started_at, row.restarts, row.qos, row.nodes) == ("", None, None, "", 0)
 
 
 def test_p80_banners_and_broken_rows_are_left_out_and_counted() -> None:
-    text = "Welcome to the cluster!\n" + squeue_line() + "CLUSTER: lab\n\n" + squeue_line(JobArrayID="x") + squeue_line()[:40] + "\n"
+    text = (
+        "Welcome to the cluster!\n"
+        + squeue_line()
+        + "CLUSTER: lab\n\n"
+        + squeue_line(JobArrayID="x")
+        + squeue_line()[:40]
+        + "\n"
+    )
     found = parse_squeue(text)
     assert len(found.rows) == 1
     assert found.skipped == 4
@@ -79,19 +93,60 @@ def test_a_sacct_row_is_read() -> None:
 
 
 def test_accounting_that_does_not_know_the_name_yet_says_nothing() -> None:
-    cells = ["7", "7", "FAILED", "", *["Unknown"] * 3, "1", "n1", "", "", "", "alice", "lab", "", "1:0", "allocation", ""]
+    cells = [
+        "7",
+        "7",
+        "FAILED",
+        "",
+        *["Unknown"] * 3,
+        "1",
+        "n1",
+        "",
+        "",
+        "",
+        "alice",
+        "lab",
+        "",
+        "1:0",
+        "allocation",
+        "",
+    ]
     assert parse_sacct(SEPARATOR.join(cells)).rows[0].name == ""
 
 
 def test_a_sacct_step_keeps_its_name() -> None:
-    cells = ["7.batch", "7.batch", "OUT_OF_MEMORY", "", *["Unknown"] * 3, "1", "n1", "", "", "", "", "lab", "", "0:125", "batch", ""]
+    cells = [
+        "7.batch",
+        "7.batch",
+        "OUT_OF_MEMORY",
+        "",
+        *["Unknown"] * 3,
+        "1",
+        "n1",
+        "",
+        "",
+        "",
+        "",
+        "lab",
+        "",
+        "0:125",
+        "batch",
+        "",
+    ]
     (row,) = parse_sacct(SEPARATOR.join(cells)).rows
     assert (row.job_id, row.raw_id, row.state, row.signal) == ("7.batch", 7, "OUT_OF_MEMORY", 125)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("2026-11-29T17:45:05", 1795974305), ("N/A", None), ("Unknown", None), ("NONE", None), ("", None), ("1795974305", 1795974305)],
+    [
+        ("2026-11-29T17:45:05", 1795974305),
+        ("N/A", None),
+        ("Unknown", None),
+        ("NONE", None),
+        ("", None),
+        ("1795974305", 1795974305),
+    ],
 )
 def test_times_are_utc_seconds(text: str, expected: int | None) -> None:
     assert moment(text) == expected

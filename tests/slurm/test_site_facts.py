@@ -20,7 +20,13 @@ def test_the_facts_that_matter(make_fake_slurm) -> None:  # type: ignore[no-unty
         SchedulerParameters="bf_interval=2,defer", KillWait="5 sec", PreemptMode="GANG,SUSPEND", SLURM_VERSION="22.05.8",
     )  # fmt: skip
     facts = read(slurm_of(fake))
-    assert (facts.cluster, facts.version, facts.max_array_size, facts.min_job_age_s, facts.kill_wait_s) == ("fake", (22, 5), 10001, 600, 5)
+    assert (facts.cluster, facts.version, facts.max_array_size, facts.min_job_age_s, facts.kill_wait_s) == (
+        "fake",
+        (22, 5),
+        10001,
+        600,
+        5,
+    )
     assert (facts.accounting, facts.stores_comments, facts.requeues) == (True, True, True)
     assert (facts.preempt_mode, facts.preempt_type) == ("GANG,SUSPEND", "preempt/partition_prio")
     assert facts.parameters("SchedulerParameters") == {"bf_interval": "2", "defer": ""}

@@ -34,7 +34,9 @@ def test_p06_a_deadline_is_a_retry_whatever_was_printed() -> None:
 
 
 def test_p06_the_last_known_line_decides() -> None:
-    text = "sbatch: error: Slurm controller not responding: Connection refused\nsbatch: error: Invalid account specified\n"
+    text = (
+        "sbatch: error: Slurm controller not responding: Connection refused\nsbatch: error: Invalid account specified\n"
+    )
     assert classify(Completed(1, "", text, False)) == "refuse"
 
 

@@ -94,6 +94,14 @@ def test_a_folder_that_cannot_be_written_is_a_refusal(tmp_path: Path) -> None:
     assert caught.value.code == "E-STORE-025"
 
 
+def test_what_a_killed_probe_left_goes_with_a_later_one(tmp_path: Path) -> None:
+    for name, age in ((".tp-probe-old", 3600), (".tp-probe-running", 5), ("other", 3600)):
+        (tmp_path / name / "in").mkdir(parents=True)
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    probe(tmp_path, rounds=1, mechanisms={"strict_soft": no_lock})
+    assert sorted(os.listdir(tmp_path)) == [".tp-probe-running", "other"]
+
+
 def test_overlap_rule() -> None:
     assert overlaps([(0, 10)], [(10, 20)]) == 0
     assert overlaps([(0, 10)], [(9, 20)]) == 1

@@ -286,7 +286,17 @@ def srun(folder: str, argv: list[str], fault: dict[str, Any] | None) -> int:
         return 1
     nodes = int(options.get("nodes", os.environ.get("SLURM_JOB_NUM_NODES", "1")).split("-")[0])
     tasks = int(options.get("ntasks", nodes * int(options.get("ntasks-per-node", "1"))))
-    children = []
+    children: list[subprocess.Popen[bytes]] = []
+    received: list[int] = []
+
+    def forward(number: int, frame: object) -> None:
+        received.append(number)
+        for child in children:
+            child.send_signal(number)
+
+    # Before the first task: a signal that comes early must not end srun itself, and reaches the tasks that are still to come.
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, forward)
     for rank in range(tasks):
         local = rank % max(1, tasks // nodes)
         env = os.environ | {
@@ -294,8 +304,8 @@ def srun(folder: str, argv: list[str], fault: dict[str, Any] | None) -> int:
             "SLURM_NTASKS": str(tasks), "SLURM_STEP_ID": "0", "SLURMD_NODENAME": f"f{rank * nodes // tasks + 1}",
         }  # fmt: skip
         children.append(subprocess.Popen(rest, env=env))
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda n, _: [c.send_signal(n) for c in children])
+        for number in received:
+            children[-1].send_signal(number)
     return max(abs(c.wait()) for c in children)
 
 
