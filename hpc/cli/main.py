@@ -158,6 +158,7 @@ def main(argv: list[str] | None = None) -> Any:
     """Run `tp`; never returns. Users' mistakes end with a code and a mend, never with a traceback."""
     args = sys.argv[1:] if argv is None else argv
     _streams()
+    _signals()
     _swift()
     try:
         if odd := next((a for a in args if any("\ud800" <= c <= "\udfff" for c in a)), None):
