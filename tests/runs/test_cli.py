@@ -297,7 +297,7 @@ def test_runs_ls_asks_nobody(tp: Tp) -> None:
 
 def test_share_and_undo(tp: Tp) -> None:
     maker = tp.make("run-aa01").done()
-    assert "tp runs audit run-aa01 --owner" in tp("run", "share", "run-aa01").out
+    assert "tp runs audit sft/run-aa01 --owner" in tp("run", "share", "run-aa01").out
     assert maker.run.root.stat().st_mode & 0o055 == 0o055
     assert tp("run", "share", "run-aa01", "--undo").out == "run-aa01 is closed to others\n"
     assert maker.run.root.stat().st_mode & 0o007 == 0
