@@ -62,7 +62,10 @@ def read_member(root: StorageRoot, name: str, *, site: Site | None = None) -> Me
         member = Member(**value)
     except (CanonicalError, TypeError) as exc:
         raise Refusal("E-SITE-001", str(exc), field=str(path)) from exc
-    if member.name != name or member.state not in (ACTIVE, RETIRED) or type(member.uid) is not int:
+    texts = (member.state, member.changed_at, member.transferred_to)
+    if member.name != name or type(member.uid) is not int or not all(isinstance(t, str) for t in texts):
+        raise Refusal("E-SITE-001", f"is not a record of {name}", field=str(path))
+    if member.state not in (ACTIVE, RETIRED):
         raise Refusal("E-SITE-001", f"is not a record of {name}", field=str(path))
     return member
 
@@ -242,6 +245,10 @@ def list_members(root: StorageRoot) -> list[Member]:
     }
     out = []
     for name in sorted(names):
+        try:
+            check_name(name)
+        except Refusal:
+            continue  # under runs/ anybody can make a folder of any name; `tp site check` tells of it
         member = read_member(root, name, site=site)
         uid = member.uid if member is not None else _account(name)
         if uid is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,12 @@ def _to_local(prepared: Prepared, intent: Intent, script: Script, book: IntentBo
     run, lead = prepared.run, int(prepared.records["launch.json"]["policies"]["lead_s"])
     book.open(intent)
     log = run.batch / f"{intent.first_attempt}.log"
-    pid, ticks = start_local(run.batch, script=intent.script, log=log, timeout_s=script.time_s, lead_s=lead)
+    try:
+        pid, ticks = start_local(run.batch, script=intent.script, log=log, timeout_s=script.time_s, lead_s=lead)
+    except Refusal:
+        with suppress(OSError):  # a disk that is full takes no word about it; the next command settles the intent
+            book.settle(intent, "refused")
+        raise
     return {"job_id": f"local-{pid}", "pid": pid, "pid_start": ticks}
 
 

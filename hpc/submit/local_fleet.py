@@ -24,7 +24,7 @@ class TpLocalExecutor(LocalExecutor):  # type: ignore[misc]
 
     def __init__(self, folder: Path, *, script: Path, log: Path, timeout_s: int | None, lead_s: int) -> None:
         super().__init__(folder=folder)
-        self._script_path, self._log = script, log
+        self._script_path, self._log, self.started = script, log, False
         self.parameters.update(timeout_s=timeout_s or 10 * 365 * 86400, signal_delay_s=lead_s)
 
     def _internal_process_submissions(self, delayed_submissions: list[DelayedSubmission]) -> list[LocalJob[Any]]:
@@ -54,14 +54,25 @@ class TpLocalExecutor(LocalExecutor):  # type: ignore[misc]
                 [sys.executable, "-m", "submitit.local._local", str(self.folder)], env=self._environment(command), cwd=self.folder,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+        self.started = True
         return LocalJob(folder=self.folder, job_id=str(process.pid), process=process, tasks=[0])
 
 
 def start_local(folder: Path, *, script: Path, log: Path, timeout_s: int | None, lead_s: int) -> tuple[int, int]:
-    """(pid, start time in clock ticks) of the controller that now runs the script. Raises OSError."""
+    """(pid, start time in clock ticks) of the controller that now runs the script.
+
+    Raises Refusal E-STORE-02x where it certainly was not started, OSError where nobody can tell.
+    """
+    from hpc.store.faults import refusal
     from hpc.store.owners import start_ticks
 
-    executor = TpLocalExecutor(folder, script=script, log=log, timeout_s=timeout_s, lead_s=lead_s)
-    job = executor.submit(print)
+    executor: TpLocalExecutor | None = None
+    try:
+        executor = TpLocalExecutor(folder, script=script, log=log, timeout_s=timeout_s, lead_s=lead_s)
+        job = executor.submit(print)
+    except OSError as exc:
+        if executor is not None and executor.started:
+            raise
+        raise refusal(exc, exc.filename or folder, "start the job") from exc
     pid = int(job.job_id)
     return pid, start_ticks(pid) or 0

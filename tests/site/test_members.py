@@ -310,3 +310,30 @@ def test_a_tree_made_too_deep_to_follow_is_left_and_said_to_be(tmp_path: Path, m
     me, done = real_user(), transfer.Transfer()
     transfer._give_tree(tmp_path, me.uid, me, done)
     assert done.left == [str(tmp_path / "a/b/c")]
+
+
+def test_a_folder_of_an_odd_name_does_not_hide_the_users(tmp_path: Path) -> None:
+    root = StorageRoot(tmp_path / "root")
+    init_root(root.path, name="lab")
+    me = real_user()
+    ensure_owner(root, me)
+    for name in ("a b", ".x", "\x1b[31m", "no-such-user-of-this-machine"):
+        (root.runs / name).mkdir()
+    assert [m.name for m in list_members(root)] == [me.name]
+
+
+@pytest.mark.parametrize(
+    "change", [{"transferred_to": {}}, {"state": []}, {"uid": "0"}, {"changed_at": 5}, {"uid": True}]
+)
+def test_a_members_record_of_another_form_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    root = StorageRoot(tmp_path / "root")
+    init_root(root.path, name="lab")
+    me = real_user()
+    path = user_record(root, me.name)
+    value = {"schema": "x", "name": me.name, "uid": me.uid, "state": "active", "changed_at": "", "transferred_to": ""}
+    if path.exists():
+        value = json.loads(path.read_text())
+    path.write_text(json.dumps({**value, **change}))
+    with pytest.raises(Refusal) as refused:
+        read_member(root, me.name)
+    assert refused.value.code == "E-SITE-001"

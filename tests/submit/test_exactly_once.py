@@ -276,3 +276,21 @@ def test_a_record_that_another_command_adopted_first_is_left_and_another_submiss
     with pytest.raises(Refusal) as refused:
         _record(run, 0, {"nonce": "b"})
     assert refused.value.code == "E-SUBMIT-053"
+
+
+def test_a_local_job_that_could_not_be_started_is_settled_as_refused(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from tuneplane.contract.layout import RunPaths
+
+    from hpc.submit.dispatch import _to_local
+
+    run, book = RunPaths(tmp_path / "run-0001"), IntentBook(tmp_path / "intents")
+    intent = Intent("run-0001", 0, "e", "e.run-0001.0", "n", "c", run.batch / "0.sh", "2026-01-01T00:00:00Z", "local")
+    prepared = SimpleNamespace(run=run, records={"launch.json": {"policies": {"lead_s": 1}}})
+    run.root.mkdir()
+    run.batch.write_text("a file where a folder belongs")
+    with pytest.raises(Refusal) as refused:
+        _to_local(prepared, intent, SimpleNamespace(time_s=60), book)  # type: ignore[arg-type]
+    assert refused.value.code.startswith("E-STORE-0")
+    assert book.outcome("run-0001", 0) == "refused"
