@@ -31,7 +31,7 @@ KINDS: dict[str, ErrorKind] = table(
         "E-CLI-004",
         "config.toml cannot be read",
         "~/.config/tuneplane/config.toml is not TOML, or a key has the wrong type.",
-        "Mend the file; it needs one line: storage_root = \"/path\".",
+        'Mend the file; it needs one line: storage_root = "/path".',
         exits.USAGE,
     ),
     ErrorKind(

@@ -83,6 +83,21 @@ def test_finishing_twice_changes_nothing(make_run: Callable, kernel: Path) -> No
     assert {p: p.read_bytes() for p in made.run.root.rglob("*") if p.is_file()} == before
 
 
+def test_a_finish_that_was_killed_before_its_last_event_is_completed_by_the_next(
+    make_run: Callable, kernel: Path
+) -> None:
+    made = make_run()
+    run(kernel, made)
+    finished(made)
+    closing = made.run.events / "batch-0.jsonl"
+    before = closing.read_bytes()
+    closing.unlink()
+    assert finished(made)[0] == "done"
+    again = {c.writer: c for c in read_all(made.run.events)}["batch-0"].events
+    assert len(again) == len(before.splitlines()) == 1
+    assert again[0]["details"]["report_sha256"] == digest_bytes(made.run.report.read_bytes())
+
+
 def test_a_tampered_package_never_starts(make_run: Callable, kernel: Path) -> None:
     made = make_run("touch $TUNEPLANE_OUT_DIR/ran\n")
     made.unlock()

@@ -150,8 +150,11 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> byt
     )
 
 
-def _join_events(place: Place, end: Mapping[str, Any], report_sha256: str | None) -> None:
+def _join_events(place: Place, end: Mapping[str, Any]) -> None:
+    """The attempt's closing event, once: it carries the heads of all other chains, and the digests of the end and the report."""
     writer = EventWriter(place.run.events, f"batch-{place.attempt.number}", run_id=place.run_id, now=utc_now)
+    if writer.written:
+        return
     heads = {
         c.writer: {"hash": c.head, "count": len(c.events)}
         for c in read_all(place.run.events)
@@ -164,8 +167,8 @@ def _join_events(place: Place, end: Mapping[str, Any], report_sha256: str | None
         "requeue": end["requeue"],
         "end_sha256": digest_json(end),
     }
-    if report_sha256:
-        details["report_sha256"] = report_sha256
+    if end["class"] == "done":
+        details["report_sha256"] = digest_bytes(place.run.report.read_bytes())
     stage = {"done": "completed", "preempted": "preempted", "cancelled": "cancelled"}.get(end["class"], "failed")
     status = "completed" if end["class"] == "done" else ("queued" if end["requeue"] else "failed")
     writer.append(stage, status, end["message"], **details)
@@ -175,46 +178,59 @@ def finish(place: Place, env: Mapping[str, str]) -> str:
     """Write the attempt's end once and return what the batch script shall do: `done`, `requeue`, `failed`, or `wait`.
 
     `wait`: a node seems to have died; Slurm is given the site's grace to find out and to requeue the job itself, and nothing is written yet.
-    Called again for the same attempt it changes nothing and repeats the decision.
+    Called again for the same attempt it repeats the decision and adds only what a killed call before it left out.
     """
-    if settled := _maybe(place.attempt.end):
-        return _word(settled)
+    end = _maybe(place.attempt.end)
+    if end is None:
+        end = _decide(place, env)
+        if end is None:
+            return "wait"
+        _write_report(place, end, env)
+        _write_requeue(place, end)
+        write_json_new(place.attempt.end, end)
+    _join_events(place, end)
+    return _word(end)
+
+
+def _decide(place: Place, env: Mapping[str, str]) -> dict[str, Any] | None:
     launch = _maybe(place.work / ".tuneplane/launch.json") or {}
     policies = launch.get("policies") or {"requeue_on": [], "max_attempts": 1, "lead_s": 0}
     ending, step = decide(look(place, env, float(policies["lead_s"]))), checkpoint_step(place)
     if ending.klass == "node_fail" and float(env.get("TP_WAITED_S", "0")) < float(policies.get("node_grace_s", 0)):
-        return "wait"
+        return None
     previous = [e for n in range(place.attempt.number - 1, -1, -1) if (e := _maybe(place.run.attempt(n).end))]
     first = place.attempt.number - place.restart_count
     again, reason = runs_again(
         ending, policies, attempt=place.attempt.number, first_attempt=first, step=step, previous=previous
     )
-    end = _end_record(place, place.run_id, ending, again, reason, step)
-    report_sha256 = None
+    return _end_record(place, place.run_id, ending, again, reason, step)
+
+
+def _write_report(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> None:
     if end["class"] == "done":
-        data = _report(place, end, env)
         try:
-            write_new(place.run.report, data)
+            write_new(place.run.report, _report(place, end, env))
         except FileExistsError:
-            data = place.run.report.read_bytes()
-        report_sha256 = digest_bytes(data)
-    if again:
-        write_json_new(
-            place.attempt.requeue,
-            {
-                "schema": schemas.REQUEUE,
-                "run_id": place.run_id,
-                "attempt": place.attempt.number,
-                "job_id": place.job_id,
-                "restart_count": place.restart_count,
-                "reason": reason,
-                "step": step,
-                "at": end["ended_at"],
-            },
-        )
-    write_json_new(place.attempt.end, end)
-    _join_events(place, end, report_sha256)
-    return _word(end)
+            pass  # a killed call wrote it; what stands is what the chain will name
+
+
+def _write_requeue(place: Place, end: Mapping[str, Any]) -> None:
+    if not end["requeue"]:
+        return
+    record = {
+        "schema": schemas.REQUEUE,
+        "run_id": place.run_id,
+        "attempt": place.attempt.number,
+        "job_id": place.job_id,
+        "restart_count": place.restart_count,
+        "reason": end["reason"],
+        "step": end["step"],
+        "at": end["ended_at"],
+    }
+    try:
+        write_json_new(place.attempt.requeue, record)
+    except FileExistsError:
+        pass  # likewise
 
 
 def _word(end: Mapping[str, Any]) -> str:

@@ -53,7 +53,9 @@ def be_deterministic() -> None:
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # DeepSpeed's buckets of 2 GB would be filled at each step
+    torch.utils.deterministic.fill_uninitialized_memory = (
+        False  # DeepSpeed's buckets of 2 GB would be filled at each step
+    )
     torch.backends.cudnn.benchmark = False
 
 
