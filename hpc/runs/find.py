@@ -27,14 +27,25 @@ def scan(root: StorageRoot, owner: str) -> list[Spot]:
     base = root.owner_runs(owner)
     out: list[Spot] = []
     for exp, _ in _folders(base):
-        if not SEGMENT.match(exp):
-            continue
-        for name, entry in _folders(base / exp):
-            if RUN_ID.match(name):
-                try:
-                    out.append((exp, name, entry.stat(follow_symlinks=False).st_mtime_ns))
-                except OSError:
-                    continue
+        if SEGMENT.match(exp):
+            out += _spots(exp, base / exp)
+    return out
+
+
+def _spots(exp: str, folder: os.PathLike[str]) -> list[Spot]:
+    out: list[Spot] = []
+    is_run = RUN_ID.match
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if is_run(name) and entry.is_dir(follow_symlinks=False):
+                    try:
+                        out.append((exp, name, entry.stat(follow_symlinks=False).st_mtime_ns))
+                    except OSError:
+                        continue
+    except OSError:
+        pass
     return out
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal
 
 from hpc.errors import Refusal
@@ -24,11 +25,16 @@ class Words:
     verdict: Verdict
     code: str
     field: str
-    pattern: re.Pattern[str]
+    patterns: tuple[str, ...]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled when a command has failed; the twenty together cost more than most commands."""
+        return re.compile("|".join(self.patterns), re.IGNORECASE)
 
 
 def _family(verdict: Verdict, code: str, field: str, *patterns: str) -> Words:
-    return Words(verdict, code, field, re.compile("|".join(patterns), re.IGNORECASE))
+    return Words(verdict, code, field, patterns)
 
 
 # Facts from Slurm's own error texts, 20.11 to 25.11. The first family that matches a line wins.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from builder import RunMaker
@@ -103,17 +103,38 @@ def test_p30_a_finished_run_whose_job_lives_again_is_looked_at(
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["", "{", "[]", "null", '{"schema": "x"}', '{"schema": "tuneplane-hpc/runs-index/v1", "width": 1, "runs": []}'],
+    ("before", "after"),
+    [
+        (b"", b""),
+        (b"/v2 ", b"/v1 "),
+        (b"\tdone\t", b"\terror\t"),
+        (b'"own record"', b'"own rec\xff\xfed"'),
+        (b"\t", b" "),
+        (b"\n", b""),
+    ],
 )
-def test_p70_a_damaged_index_is_made_anew(root: StorageRoot, make_run: Make, asker, damage: str) -> None:  # type: ignore[no-untyped-def]
+def test_p70_a_damaged_index_is_made_anew(
+    root: StorageRoot, make_run: Make, asker, before: bytes, after: bytes
+) -> None:  # type: ignore[no-untyped-def]
     make_run("run-aa01").done()
     survey(root, ME, asker())
     path = index_path(root, ME, ME)
     assert path is not None
-    path.write_text(damage)
-    assert dict(survey(root, ME, asker()).counts()) == {"done": 1}
-    assert json.loads(path.read_text())["runs"][0][1] == "run-aa01"
+    whole = path.read_bytes()
+    assert before in whole
+    path.write_bytes(whole.replace(before, after) if before else b"")
+    assert read_index(path) == {}
+    found = survey(root, ME, asker())
+    assert (dict(found.counts()), path.read_bytes()) == ({"done": 1}, whole)
+
+
+def test_words_of_a_damaged_record_do_not_break_the_index(root: StorageRoot, make_run: Make, asker) -> None:  # type: ignore[no-untyped-def]
+    maker = make_run("run-aa01", job_id="1\t2\né").package().admit().submit().start().end(0, "error")
+    survey(root, ME, asker())
+    (entry,) = read_index(index_path(root, ME, ME)).values()
+    assert (entry[1], entry[3]) == ("error", "")
+    found = survey(root, ME, asker())
+    assert [(r.run_id, s.job_id) for r, s in found.newest()] == [(maker.run_id, maker.job_id)]
 
 
 def test_a_run_that_was_removed_leaves_the_index(root: StorageRoot, make_run: Make, asker) -> None:  # type: ignore[no-untyped-def]
@@ -192,15 +213,15 @@ def test_the_index_of_ten_thousand_runs_is_read_without_touching_a_record(
 
     state = RunState("done", "own record", "ended", True, "done", 0, 1, "1", "slurm", "slurm", 1.0)
     closed = {}
-    from dataclasses import astuple
-
     for exp in range(10):
         base = root.owner_runs(ME) / f"exp{exp}"
         base.mkdir()
         for n in range(100):
             folder = base / f"run-{exp:02x}{n:06x}"
             folder.mkdir()
-            closed[base.name, folder.name] = (folder.stat().st_mtime_ns, "done", float(n), "1", list(astuple(state)))
+            closed[base.name, folder.name] = overview._entry(
+                folder.stat().st_mtime_ns, replace(state, submitted_at=float(n))
+            )
     assert overview._write_index(index_path(root, ME, ME), closed)
     monkeypatch.setattr(overview, "read_facts", lambda run: pytest.fail(f"{run.root} was read"))
     found = survey(root, ME, Asker(root, ME, ME, site=no_site, now=time.time))
