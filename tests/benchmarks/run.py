@@ -1,0 +1,64 @@
+"""Speed and memory, as ratios in one run: `python tests/benchmarks/run.py [--write] [MEASURE...]`.
+
+Ends with 1 if a target is missed by more than the noise: that is, in three quarters of the rounds. Best on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import commands
+import pieces
+import report
+import scene
+from timing import Environment
+
+MEASURES = ("help", "submit", "status", "together", "verification", "kernel", "audit")
+
+
+def measures(folder: Path, env: Environment, conf: str) -> dict[str, Callable[[], list[report.Figure]]]:
+    """Each measure by name; a measure lays out what it needs."""
+    return {
+        "help": lambda: commands.help_page(folder, env),
+        "submit": lambda: commands.submission(scene.slurm_place(folder / "submit", env, conf)),
+        "status": lambda: commands.status(scene.slurm_place(folder / "status", env, conf)),
+        "together": lambda: commands.together(folder, env),
+        "verification": lambda: pieces.verification(folder),
+        "kernel": lambda: pieces.kernel(folder),
+        "audit": lambda: pieces.audit(folder, env),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure tp against its targets.")
+    parser.add_argument("names", nargs="*", metavar="MEASURE", help=f"only these of: {', '.join(MEASURES)}")
+    parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(MEASURES):
+        parser.error(f"no measure {', '.join(sorted(unknown))}")
+    begin, figures = time.monotonic(), []
+    with scene.scratch() as folder, scene.cluster(folder) as conf:
+        version = scene.Place(folder / "version", scene.environment(folder), SLURM_CONF=conf).run("sbatch", "--version")
+        for name, measure in measures(folder, scene.environment(folder), conf).items():
+            if name in options.names or not options.names:
+                print(f"bench: {name}", file=sys.stderr, flush=True)
+                figures += measure()
+    print(report.text(figures))
+    about = report.machine(version.strip())
+    print(f"\n{about}; {time.monotonic() - begin:.0f} s")
+    if options.write:
+        report.write(scene.REPO / "docs/performance.md", figures, about)
+    missed = [figure.name for figure in figures if figure.missed]
+    if missed:
+        print(f"bench: missed in three quarters of the rounds or more: {'; '.join(missed)}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
