@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
-from hpc.errors import Refusal
+from hpc.errors import Refusal, Refusals
 from hpc.submit.dispatch import Clock, Submitted, dispatch, slurm_of
 from hpc.submit.prepare import Around, Prepared
-from hpc.submit.usage import holds, newest_number, queued_jobs
+from hpc.submit.usage import holds, newest_number, queued_jobs, usage_of
 
 if TYPE_CHECKING:
     from hpc.site.sitefile import Site
@@ -59,9 +59,11 @@ def resubmit(
 ) -> Submitted:
     """Submit the next attempt. `resume` needs a complete checkpoint; without it (retry) training starts where its checkpoints are, or anew.
 
-    Raises Refusal E-SUBMIT-090 while the run is queued or running, E-SUBMIT-091 without a checkpoint to resume from.
+    Raises Refusal E-SUBMIT-090 while the run is queued or running, E-SUBMIT-091 without a checkpoint to resume from; Refusals E-SUBMIT-072
+    and -073 where the quota has no room for it now.
     """
     from hpc.store.locks import held
+    from hpc.submit.admission import quota_refusals
 
     if run.owner != user:
         raise Refusal("E-SUBMIT-092", f"{run.run_id} is {run.owner}'s", field=run.run_id, found=user, allowed=run.owner)
@@ -70,8 +72,12 @@ def resubmit(
         prepared = load_prepared(root, site, run)
         fleet = site.fleets[prepared.fleet]
         slurm = slurm_of(fleet, site) if fleet.kind == "slurm" else None
-        if holds(run, queued_jobs(slurm, user) if slurm else None):
+        queued = queued_jobs(slurm, user) if slurm else None
+        if holds(run, queued):
             raise Refusal("E-SUBMIT-090", f"{run.run_id} has not ended", field=run.run_id)
+        local = any(f.kind == "local" for f in site.fleets.values())
+        if faults := quota_refusals(prepared.spec, site, user, usage_of(root, user, queued, local=local)):
+            raise Refusals(faults)
         if resume and not (run.checkpoints / "latest.json").is_file():
             raise Refusal("E-SUBMIT-091", f"{run.run_id} has no complete checkpoint", field=run.run_id)
         if (run.root / "stop_requested").exists():

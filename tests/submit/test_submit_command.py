@@ -283,6 +283,17 @@ class TestOnSlurm:
         assert [p.name for p in lab.runs()] == [first["run_id"]]
         lab.submit("--profile", "h200:4", "--label", "third=1")
 
+    def test_a_retry_needs_room_in_the_quota_like_a_submission(self, lab: Lab, slurm: Any) -> None:
+        first = lab.submit("--profile", "h200:8")
+        attempt = Path(first["run_dir"]) / "attempts/0"
+        attempt.mkdir()
+        (attempt / "end.json").write_text(json.dumps({"class": "error", "requeue": False, "message": "x"}))
+        lab.submit("--profile", "h200:8", "--label", "second=1")
+        done = lab.tp("job", "retry", first["run_id"], "--json", ok=False)
+        (error,) = json.loads(done.stdout)["errors"]
+        assert (done.returncode, error["code"], error["found"]) == (1, "E-SUBMIT-072", 16)
+        assert [p.name for p in (Path(first["run_dir"]) / "batch").glob("*.sh")] == ["0.sh"]
+
     def test_gpu_directives_and_identity_reach_slurm(self, lab: Lab, slurm: Any) -> None:
         done = lab.submit("--profile", "h200:8", "--time", "30", "--qos", "high")
         (job,) = slurm.jobs()
