@@ -134,7 +134,7 @@ def test_words_of_a_damaged_record_do_not_break_the_index(root: StorageRoot, mak
     (entry,) = read_index(index_path(root, ME, ME)).values()
     assert (entry[1], entry[3]) == ("error", "")
     found = survey(root, ME, asker())
-    assert [(r.run_id, s.job_id) for r, s in found.newest()] == [(maker.run_id, maker.job_id)]
+    assert [(r.run_id, s.job_id) for r, s in found.newest()] == [(maker.run_id, "1\\t2\\né")]
 
 
 def test_a_run_that_was_removed_leaves_the_index(root: StorageRoot, make_run: Make, asker) -> None:  # type: ignore[no-untyped-def]
