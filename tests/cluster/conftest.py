@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,7 @@ def cluster(scratch: Path, images: dict[str, Path], people: dict[str, Person]) -
     """Four nodes with accounting; ended by its own pid files whatever happens."""
     port, prefix = free_place()
     it = Cluster(scratch / "slurm", port, prefix)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a TERM, too, leaves through `finally`
     try:
         it.up()
         for name in people:
@@ -76,6 +78,7 @@ def cluster(scratch: Path, images: dict[str, Path], people: dict[str, Person]) -
         yield it
     finally:
         it.down()
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")

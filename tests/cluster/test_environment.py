@@ -136,9 +136,16 @@ def test_no_secret_of_the_submitting_shell_is_anywhere_below_the_run(lab: Lab, i
                 assert [c for c in canaries if c in data] == [], f"{folder}/{name}"
                 seen += 1
     assert seen > 25
-    said = lab.cluster.tool("scontrol", "-dd", "show", "job", inside.job_id)
-    said += lab.cluster.tool("sacct", "-j", inside.job_id, "--env-vars") + lab.cluster.tool(
-        "sacct", "-B", "-j", inside.job_id
+    until("accounting has the script", lambda: inside.id in stored(lab, inside, "-B"))
+    said = (
+        lab.cluster.tool("scontrol", "-dd", "show", "job", inside.job_id)
+        + stored(lab, inside, "-B")
+        + stored(lab, inside, "--env-vars")
     )
     assert f"#SBATCH --job-name=looks.{inside.id}.0" in said
     assert [c for c in SECRETS.values() if c in said] == []
+
+
+def stored(lab: Lab, run: Run, what: str) -> str:
+    """The script or the environment that accounting keeps of a job."""
+    return lab.cluster.tool("sacct", "-j", run.job_id, what)

@@ -127,3 +127,16 @@ def test_p39_p41_p60_ranks_meet_in_one_container_a_node_and_all_are_warned(lab: 
     lab.slurm(alice, "scancel", "--signal=USR2", "--batch", run.job_id)
     assert run.wait_end()["class"] == "done"
     assert ["warned" in run.log(rank) for rank in range(4)] == [True] * 4
+
+
+def test_p62_tp_doctor_asks_compute_nodes_what_they_are(lab: Lab, alice: Person) -> None:
+    done = lab.tp(
+        alice, "doctor", "--probe", "--nodes", "2", "--profile", "two", "--runtime", "general-1", "--json", code=None
+    )
+    checks = {c["name"]: c["status"] for c in done.json["checks"]}
+    nodes = [name.removesuffix(".container") for name in checks if name.endswith(".container")]
+    assert (done.code, len(nodes), done.json["verdict"]) == (0, 2, "ok")
+    assert [checks[f"{node}.{what}"] for node in nodes for what in ("root", "clock", "apptainer", "container")] == [
+        "ok"
+    ] * 8
+    assert checks["nodes.links"] == "ok"

@@ -28,7 +28,7 @@ def test_p13_an_array_past_the_sites_limit_is_refused_with_the_limit(lab: Lab, a
     (error,) = lab.tp(alice, "submit", "own", "--array", "5-10001", "--json", code=1).json["errors"]
     assert (error["code"], error["allowed"]) == ("E-SUBMIT-064", "indices below 10001")
     checks = lab.tp(alice, "doctor", "--json", code=None).json["checks"]
-    assert [c["message"] for c in checks if c["name"] == "slurm.arrays"] == ["array indices go up to 10000"]
+    assert [c["message"] for c in checks if c["name"] == "slurm.arrays@main"] == ["array indices go up to 10000"]
 
 
 def test_p15_a_dependency_that_dies_takes_the_job_with_it_if_asked(lab: Lab, alice: Person) -> None:

@@ -9,7 +9,7 @@ import pytest
 from journeys import EARLY, STEPS, LongRuns
 from lab import Lab, Person, Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.train]
+pytestmark = [pytest.mark.cluster, pytest.mark.train, pytest.mark.timeout(900)]
 
 
 def losses(run: Run, attempt: int) -> dict[int, float]:
