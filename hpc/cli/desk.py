@@ -12,13 +12,13 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.times import utc_now
 
 from hpc.cli import context
-from hpc.runs.actions import Actor
 from hpc.runs.asking import Asker
 from hpc.runs.overview import Overview, state_of, survey
 from hpc.runs.records import Facts
 from hpc.runs.state import RunState
 
 if TYPE_CHECKING:
+    from hpc.runs.actions import Actor
     from hpc.site.sitefile import Site
 
 
@@ -42,6 +42,8 @@ class Desk:
 
     @property
     def actor(self) -> Actor:
+        from hpc.runs.actions import Actor
+
         return Actor(self.user, os.getuid(), utc_now)
 
     def settle(self) -> bool:

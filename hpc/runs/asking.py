@@ -11,12 +11,12 @@ from tuneplane.contract.layout import StorageRoot
 
 from hpc.runs.records import Facts, Submission
 from hpc.runs.state import Look
-from hpc.slurm.commands import Slurm
 from hpc.slurm.poll import Pace, Poll, forget, poll, read_cache
 from hpc.store.owners import start_ticks
 
 if TYPE_CHECKING:
     from hpc.site.sitefile import Site
+    from hpc.slurm.commands import Slurm
 
 
 class Asker:
@@ -79,6 +79,8 @@ class Asker:
 
     def slurm(self, fleet: str) -> Slurm:
         """The commands of a fleet; an unknown or empty name means the site's first Slurm."""
+        from hpc.slurm.commands import Slurm
+
         site = self._site()
         chosen = site.fleets.get(fleet) or next((f for f in site.fleets.values() if f.kind == "slurm"), None)
         if chosen is None:

@@ -13,16 +13,17 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tuneplane.record.canonical import canonical_bytes
 from tuneplane.record.files import replace
 
 from hpc.errors import Refusal
 from hpc.slurm import query
-from hpc.slurm.commands import Slurm
 from hpc.slurm.query import JobRow
-from hpc.store.locks import held
+
+if TYPE_CHECKING:
+    from hpc.slurm.commands import Slurm
 
 SCHEMA: Final = "tuneplane-hpc/slurm-poll/v1"
 _GROWTH: Final = 1.5
@@ -109,6 +110,8 @@ def poll(
     `wanted` names the job ids whose end matters; those that squeue has forgotten are asked of sacct in the same refresh. Never raises for Slurm's
     sake: a failure is in `error`. Raises Refusal E-STORE-* when the cache's folder cannot be used, E-SLURM-001 when there are no commands.
     """
+    from hpc.store.locks import held
+
     deadline = now() + pace.first_wait_s
     while True:
         cached = read_cache(path)

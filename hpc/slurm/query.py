@@ -10,13 +10,14 @@ import calendar
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpc.errors import Refusal
-from hpc.slurm.commands import Completed, Slurm
 from hpc.slurm.states import ACTIVE, StateClass, canonical, state_class
-from hpc.slurm.verdicts import classify, refusal
 from hpc.spec.jobids import JobId
+
+if TYPE_CHECKING:
+    from hpc.slurm.commands import Completed, Slurm
 
 SEPARATOR: Final = "\x1f"
 IDS_PER_CALL: Final = 500
@@ -244,6 +245,8 @@ def _with_cluster(slurm: Slurm, args: list[str]) -> list[str]:
 
 
 def _asked(slurm: Slurm, tool: str, args: list[str], what: str, deadline_s: float | None) -> Completed:
+    from hpc.slurm.verdicts import classify, refusal
+
     done = slurm.run(tool, args, deadline_s=deadline_s)
     if classify(done) != "ok":
         raise refusal(done, what)

@@ -8,7 +8,6 @@ name.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -86,7 +85,7 @@ def this_process(purpose: str = "", *, env: Mapping[str, str] | None = None, now
     variables = os.environ if env is None else env
     pid = os.getpid()
     return Owner(
-        host=socket.gethostname(),
+        host=os.uname().nodename,
         boot_id=boot_id(),
         pid_namespace=pid_namespace(),
         pid=pid,
