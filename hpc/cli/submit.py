@@ -321,7 +321,10 @@ def admit(package: str, enforced: bool, check: bool, as_json: bool) -> None:
     else:
         record = {**admission.judge(root, site, run, usage=usage), "mode": "advisory", "admitted_at": utc_now()}
         if not check:
-            write_json_new(run.admission, record)
+            try:
+                write_json_new(run.admission, record)
+            except FileExistsError as exc:
+                raise Refusal("E-SUBMIT-082", f"{run.run_id} was admitted before", field=str(run.admission)) from exc
     if as_json:
         context.print_json(record)
     else:

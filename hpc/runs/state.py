@@ -158,7 +158,7 @@ def _step(attempt: Attempt | None) -> int | None:
 def _ended(base: RunState, attempt: Attempt) -> RunState:
     end = attempt.end or attempt.requeue or {}
     word = str(end.get("class") or "preempted")
-    message = escaped(str(end.get("message") or end.get("reason") or ""))
+    message = escaped(str(end.get("message") or end.get("reason") or ""), keep="\n\t")
     return replace(
         base,
         cls=CLASSES.get(word, "unknown"),
@@ -188,7 +188,7 @@ def _local(base: RunState, attempt: Attempt | None, look: Look, now: float) -> R
     if attempt and attempt.runs_again:
         return replace(_ended(base, attempt), message="asked to run again, but its process is gone", final=True)
     # Between the last write and the exit there is a moment; a record may still be on its way.
-    if now - (base.submitted_at or 0) < 2:
+    if abs(now - (base.submitted_at or 0)) < 2:
         return replace(base, cls="queued", evidence="age", message="just submitted")
     return replace(
         base, cls="vanished", evidence="process", message="the process is gone and left no end record", final=True

@@ -56,10 +56,10 @@ def _refuse_repeat(around: InProject, prepared: Prepared, clock: Clock) -> None:
             age = (now - parse_utc(record["submitted_at"])).total_seconds()
         except (KeyError, TypeError, ValueError):
             continue  # a damaged record says nothing about another run
-        if age < REPEAT_S and record.get("spec_digest") == mine:
+        if abs(age) < REPEAT_S and record.get("spec_digest") == mine:
             raise Refusal(
                 "E-SUBMIT-052",
-                f"the same spec was submitted {age:.0f} s ago as {run.run_id}",
+                f"the same spec was submitted {max(age, 0):.0f} s ago as {run.run_id}",
                 field=prepared.run.exp,
                 found=run.run_id,
                 allowed="another spec, or --again",

@@ -187,3 +187,10 @@ def test_a_spec_of_any_form_is_judged(make_run: Make, spec: Any) -> None:
     os.chmod(run.jobspec, 0o644)
     run.jobspec.write_text(json.dumps(spec))
     assert audit(run).verdict == "tampered"
+
+
+def test_a_time_that_lies_ahead_is_not_just_now(make_run: Make) -> None:
+    """A clock that was set back, or a record that says so: the process decides."""
+    maker = make_run().package().admit()
+    (maker.run.submissions / "0.json").write_text(json.dumps({**GOOD, "submitted_at": "2099-01-01T00:00:00Z"}))
+    assert decide_run(read_facts(maker.run), Look(alive=False), 0.0).cls == "vanished"

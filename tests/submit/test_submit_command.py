@@ -201,6 +201,14 @@ def test_a_run_is_retried_as_the_next_attempt(lab: Lab) -> None:
     assert lab.end(done["run_id"], 1)["class"] == "done"
 
 
+def test_a_package_is_admitted_once_and_judged_as_often_as_one_likes(lab: Lab) -> None:
+    run = Path(lab.submit()["run_dir"])
+    lab.end(run.name)
+    assert lab.tp("admit", str(run / "work"), "--check").returncode == 0
+    again = lab.tp("admit", str(run / "work"), "--json", ok=False)
+    assert (again.returncode, json.loads(again.stdout)["errors"][0]["code"]) == (1, "E-SUBMIT-082")
+
+
 def test_of_retries_at_once_one_submits_and_the_others_say_why_not(lab: Lab) -> None:
     lab.script("sleep 2; exit 9\n")
     done = lab.submit()
