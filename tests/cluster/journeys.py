@@ -26,6 +26,20 @@ echo ready
 while :; do sleep 0.2; done
 """
 
+# The same without a warning ahead: TERM is what Slurm ends a job with, and the batch script passes it on as USR2.
+UNTIL_ENDED = """\
+saved=$TUNEPLANE_CHECKPOINT_DIR/saved
+if [ -e "$saved" ]; then echo "goes on from $(cat "$saved")"; exit 0; fi
+trap 'echo 41 >"$saved"; exit 85' TERM USR2
+echo ready
+while :; do sleep 0.2; done
+"""
+ONCE_AGAIN = """\
+if [ "$TUNEPLANE_ATTEMPT" = 1 ]; then echo again; exit 0; fi
+echo ready
+sleep 600
+"""
+
 
 def training_flags(lab: Lab, **settings: object) -> list[str]:
     """Flags of `tp submit` for the tiny model on the sums."""
@@ -35,20 +49,27 @@ def training_flags(lab: Lab, **settings: object) -> list[str]:
 
 
 class LongRuns:
-    """`whole` is left in peace, `preempted` loses its nodes to another job, `bereft` loses a node, `limited` comes to its time limit."""
+    """Training: `whole` is left in peace, `preempted` loses its nodes to another job, `bereft` loses a node.
+
+    Scripts: `limited` is warned before its time limit, `overrun` is not, `ousted` is preempted without grace, `beheaded` loses its only node.
+    """
 
     def __init__(self, lab: Lab, who: Person) -> None:
         self.lab, self.who = lab, who
         self._faults: dict[str, BaseException] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._stopping = threading.Event()
-        lab.experiments(who, {"limited": UNTIL_WARNED})
-        self.limited = lab.submit(who, "limited", "--profile", "one", "--time", "2", "--signal", "B:USR2@60")
+        lab.experiments(who, {"limited": UNTIL_WARNED, "ended": UNTIL_ENDED, "beheaded": ONCE_AGAIN})
+        self.limited = lab.submit(who, "limited", "--time", "2", "--signal", "B:USR2@60")
+        self.overrun = lab.submit(who, "ended", "--time", "1")
+        self.ousted = lab.submit(who, "ended", "--partition", "harsh", "--mem", "9G")
+        self.beheaded = lab.submit(who, "beheaded", "--partition", "last,calm")
         self.bereft = self._train("--partition", "doomed,calm")
         self.preempted = self._train("--partition", "spot", "--mem", "9G")
         self.whole = self._train()
         self._begin("preempted", self._preempt)
         self._begin("bereft", self._lose_a_node)
+        self._begin("ousted", self._oust)
 
     def _train(self, *flags: str) -> Run:
         return self.lab.submit(self.who, "sums", "--profile", "cpu", *training_flags(self.lab), *flags)
@@ -69,27 +90,30 @@ class LongRuns:
         )
         assert not self._stopping.is_set(), "the session ends"
 
+    def _take(self, *numbers: int) -> None:
+        """A job of higher priority takes the memory of some nodes for a moment."""
+        nodes = ",".join(map(self.lab.cluster.node, numbers))
+        shape = (f"--nodes={len(numbers)}", f"--nodelist={nodes}", "--mem=8G")
+        self.lab.slurm(self.who, "sbatch", "--partition=short", *shape, "--output=/dev/null", "--wrap=sleep 1")
+
     def _preempt(self) -> None:
-        """A job of higher priority takes the memory of both nodes for a moment."""
         self._mid_run(self.preempted)
-        nodes = f"{self.lab.cluster.node(1)},{self.lab.cluster.node(2)}"
-        words = (
-            "--partition=short",
-            "--nodes=2",
-            f"--nodelist={nodes}",
-            "--mem=8G",
-            "--output=/dev/null",
-            "--wrap=sleep 1",
-        )
-        self.lab.slurm(self.who, "sbatch", *words)
+        self._take(1, 2)
+
+    def _oust(self) -> None:
+        self.ousted.wait_line("ready")
+        self._take(3)
 
     def _lose_a_node(self) -> None:
-        """Node 4 loses its power in mid-run; it comes back when the job goes on elsewhere."""
+        """Node 4 loses its power in mid-run; it comes back when its jobs go on elsewhere."""
         self._mid_run(self.bereft)
-        assert self.lab.cluster.kill_node(self.lab.cluster.node(4)) >= 4, (
-            "slurmd, a step, a container and a rank at least"
+        self.beheaded.wait_line("ready")
+        killed = self.lab.cluster.kill_node(self.lab.cluster.node(4))
+        assert killed >= 8, "slurmd, and two jobs with a step, a container and a rank each"
+        jobs = (self.bereft, self.beheaded)
+        until(
+            "the jobs of the dead node begin again", lambda: [r.attempts() for r in jobs] == [[0, 1]] * 2, seconds=240
         )
-        until("the job of the dead node begins again", lambda: self.bereft.attempts() == [0, 1], seconds=240)
         self.lab.cluster.up()
 
     def finished(self, name: str) -> Run:

@@ -15,14 +15,16 @@ SCRIPT = Path(__file__).with_name("slurm-cluster")
 NODES = 4
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
-# A dead node is noticed in seconds; a cancelled job has time to write its end even on a busy machine. Three more partitions keep the long runs,
-# one of which loses a node, away from everything else: `calm` never sees node 4, `spot` can be preempted, `doomed` holds nodes 3 and 4.
+# A dead node is noticed in seconds; a cancelled job has time to write its end even on a busy machine. More partitions keep the long runs away
+# from everything else: `calm` never sees node 4, which dies; `doomed` and `last` do; jobs of `spot` and `harsh` can be preempted.
 EXTRA = """\
 SlurmdTimeout=15
 KillWait=30
 PartitionName=calm Nodes={n}[1-3] PriorityTier=10 DefaultTime=10 MaxTime=1:00:00 PreemptMode=OFF
 PartitionName=spot Nodes={n}[1-2] PriorityTier=1 DefaultTime=10 MaxTime=1:00:00 PreemptMode=REQUEUE GraceTime=90
+PartitionName=harsh Nodes={n}3 PriorityTier=1 DefaultTime=10 MaxTime=1:00:00 PreemptMode=REQUEUE GraceTime=0
 PartitionName=doomed Nodes={n}[3-4] PriorityTier=30 DefaultTime=10 MaxTime=1:00:00 PreemptMode=OFF
+PartitionName=last Nodes={n}4 PriorityTier=30 DefaultTime=10 MaxTime=1:00:00 PreemptMode=OFF
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 from journeys import LongRuns
 from lab import Lab, Person, Run
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 STAYS = """\
 trap 'echo warned; exit 85' USR2 TERM
@@ -123,3 +123,40 @@ def test_p27_p28_the_warning_before_the_time_limit_reaches_the_rank_and_the_job_
     assert "got TERM" not in run.log(0)
     assert (first["class"], first["requeue"], first["message"]) == ("timeout", True, "USR2: all ranks saved")
     assert (second["class"], run.log(0, attempt=1), restarts(run)) == ("done", ["goes on from 41"], "1")
+
+
+def accounting(run: Run) -> list[str]:
+    """States of all lives of the job, oldest first, as sacct has them."""
+    rows = run.lab.cluster.tool("sacct", "-D", "-X", "-n", "-P", "-j", run.job_id, "-o", "State").splitlines()
+    return [row.split()[0] for row in rows]
+
+
+def test_p28_a_job_that_slurm_ends_at_its_limit_is_a_timeout_and_runs_again(
+    lab: Lab, alice: Person, long_runs: LongRuns
+) -> None:
+    run = long_runs.finished("overrun")
+    first, second = run.end(0), run.end(1)
+    assert (first["class"], first["requeue"], first["message"]) == ("timeout", True, "TERM: all ranks saved")
+    assert (second["class"], run.log(0, attempt=1), restarts(run)) == ("done", ["goes on from 41"], "1")
+    assert "DUE TO TIME LIMIT" in run.batch_log()
+
+
+def test_p30_a_job_that_is_preempted_without_grace_comes_back_once(
+    lab: Lab, alice: Person, long_runs: LongRuns
+) -> None:
+    run = long_runs.finished("ousted")
+    first, second = run.end(0), run.end(1)
+    assert (first["class"], first["requeue"]) == ("preempted", True)
+    assert (second["class"], run.log(0, attempt=1), restarts(run)) == ("done", ["goes on from 41"], "1")
+    assert run.attempts() == [0, 1]
+    assert "DUE TO PREEMPTION" in run.batch_log()
+    assert accounting(run)[0] == "PREEMPTED"
+
+
+def test_p30_a_job_whose_only_node_dies_begins_again_elsewhere(lab: Lab, alice: Person, long_runs: LongRuns) -> None:
+    run = long_runs.finished("beheaded")
+    first, second = run.end(0), run.end(1)
+    assert (first["class"], first["requeue"], first["reason"]) == ("node_fail", True, "restarted by Slurm")
+    assert (second["class"], run.log(0, attempt=1), accounting(run)) == ("done", ["again"], ["NODE_FAIL", "COMPLETED"])
+    assert [run.read("attempts", n, "start.json")["hosts"] == [lab.cluster.node(4)] for n in "01"] == [True, False]
+    assert lab.tp(alice, "runs", "audit", run.id, "--json").json["verdict"] == "verified"
