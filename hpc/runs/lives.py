@@ -185,7 +185,17 @@ class Life:
             number = entry.get("attempt") if isinstance(entry, dict) else None
             if number in ends and entry != ends[number]:
                 case.tampered("report", path, f"tells attempt {number} in another way than its end record")
+        self._script(report, max(ends, default=0))
         return report
+
+    def _script(self, report: Record, last: int) -> None:
+        """The script that ran, by its own digest of itself, is the one that was submitted."""
+        case = self.case
+        first = max((n for n in case.numbered("submissions", case.run.submissions, ".json") if n <= last), default=0)
+        submission = case.json("submissions", case.run.submissions / f"{first}.json") or {}
+        ran, frozen = report.get("script_sha256"), submission.get("script_sha256")
+        if ran and frozen and ran != frozen:
+            case.tampered("script", self.part.report, f"another script ran than was submitted: {ran}, not {frozen}")
 
     def artifacts(self, report: Record | None) -> None:
         """Every artifact of the report: there, of the size and the SHA-256 that it states."""

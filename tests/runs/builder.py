@@ -40,6 +40,8 @@ class RunMaker:
     job_id: str = "100"
     nonce: str = "cafe0123cafe0123"
     kind: str = "slurm"
+    ran: str = ""
+    """What the batch script said of its own digest; the report states it."""
     spec: dict[str, Any] = field(default_factory=lambda: {"apiVersion": "tuneplane/v1", "metadata": {"name": "sft"}})
 
     @property
@@ -224,7 +226,7 @@ class RunMaker:
             "schema": schemas.REPORT, "run_id": self.run_id, "owner": self.owner, "exp": self.exp, "status": "done",
             "ended_at": end["ended_at"], "attempts": [*earlier, end], "spec_digest": digest_json(self.spec),
             "package_digest": self.package_digest, "admission": "advisory", "provenance": {"core_version": "0.4.0"},
-            "result": {"loss": 0.5},
+            "result": {"loss": 0.5}, "script_sha256": self.ran,
             "artifacts": [
                 {"kind": "exports", "path": "adapter.safetensors", "size": 7, "sha256": digest_bytes(b"weights")},
             ],

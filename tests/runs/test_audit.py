@@ -241,6 +241,14 @@ def test_a_report_with_a_better_loss_and_a_new_digest_is_found(make_run: Make) -
     assert "tells attempt 0 in another way" in found.findings[0].message
 
 
+def test_a_run_of_another_script_than_the_submitted_one_is_found(make_run: Make) -> None:
+    maker = make_run().package().admit().submit().start().nodes(0, 0, 0)
+    maker.ran = "sha256:" + "0" * 64
+    found = audit(maker.end().run)
+    assert found.verdict == "tampered"
+    assert "another script ran than was submitted" in found.findings[0].message
+
+
 # The log
 
 
