@@ -12,6 +12,7 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit import launchplan
+from hpc.submit.ahead import Ahead
 from hpc.submit.flags import JOB_SECTIONS, Flags, Locked, document
 from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import KernelRef, find_kernels
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
     from hpc.catalog.runtimes import Runtime
     from hpc.project.files import Travelling
+    from hpc.project.git import GitFacts
     from hpc.project.project import Experiment, Project
     from hpc.site.sitefile import Site
     from hpc.spec.jobspec import JobSpec
@@ -68,12 +70,11 @@ def _locked(
     lock: Mapping[str, Any],
     recipe: Recipe,
     config_sha: str,
+    facts: GitFacts,
     allow_dirty: bool,
 ) -> tuple[Locked, list[str]]:
-    from hpc.project import git
     from hpc.project.plugins import read_plugins_lock
 
-    facts = git.facts(around.project.root)
     warnings = [] if facts.commit else ["no git commit: the record cannot name one"]
     if facts.dirty and not allow_dirty:
         raise Refusal(
@@ -213,45 +214,19 @@ def _check_entry(recipe: Recipe, version: str, exp: str, files: list[Travelling]
         )
 
 
-def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPaths) -> Prepared:
-    """Everything of a submission. Reads only (but for the user's digest cache); raises Refusal(s), all that can be told at once."""
-    from hpc.catalog.locks import admission_refusals
-    from hpc.project.check import unread_keys
-    from hpc.project.config import config_sha, load_config
-    from hpc.project.files import travelling
-    from hpc.spec.jobspec import parse
-    from hpc.spec.settings import parse_settings
-
-    lock, recipe = _lock_and_recipe(around, experiment, flags)
-    config = load_config(experiment.path)
-    version = lock["framework"]["version"]
-    locked, warnings = _locked(around, experiment, lock, recipe, config_sha(experiment.path), flags.allow_dirty)
-    placement = _placement(around, experiment, flags)
-    hyperparams = {**recipe.configured(config, version), **parse_settings(list(flags.settings))}
-    spec = parse(document(flags, config, locked, placement, hyperparams))
-    fleet = fleet_of(around.site, placement)
-    profiles = tuple(around.site.profiles[p.profile] for p in placement.pools)
-    options = merged_options(spec, around.site, profiles[0])
-    work = around.root.admitted / run.run_id / "work" if around.site.admission.mode == "enforced" else run.work
-    files = [*travelling(around.project, experiment), *_template_files(recipe)]
-    _check_entry(recipe, version, experiment.rel, files)
-    faults = [] if flags.no_validate else unread_keys(config, recipe, version, JOB_SECTIONS)
-    faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
-    faults += launchplan.limit_refusals(options, around.site, spec, recipe)
-    if faults:
-        raise Refusals(faults)
-    runtime = _runtime(around, spec, recipe, around.site.fleets[fleet].kind)
-    kernel = find_kernels(around.root)
+def _inputs(
+    around: InProject, experiment: Experiment, recipe: Recipe, normalised: dict[str, Any], work_exp: str
+) -> dict[str, Any]:
+    """Model and data by digest. Raises Refusal E-SUBMIT-061 for one that the recipe needs and nobody gave."""
     cache = DigestCache(around.root.user_state(around.user) / "digests.json")
-    normalised = spec.normalised()
-    inputs = resolve_inputs(
-        normalised, experiment=experiment.path, work_exp=f"{work}/{experiment.rel}", cwd=around.cwd, digest=cache.digest
+    found = resolve_inputs(
+        normalised, experiment=experiment.path, work_exp=work_exp, cwd=around.cwd, digest=cache.digest
     )
     cache.save()
     missing = [
         name
         for name in recipe.required_inputs
-        if {"train_data": "train", "validation_data": "validation"}.get(name, name) not in inputs
+        if {"train_data": "train", "validation_data": "validation"}.get(name, name) not in found
     ]
     if missing:
         raise Refusal(
@@ -261,6 +236,46 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
             found="not given",
             allowed="--model, --train-data",
         )
+    return found
+
+
+def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPaths) -> Prepared:
+    """Everything of a submission. Reads only (but for the user's digest cache); raises Refusal(s), all that can be told at once."""
+    from hpc.project import git
+    from hpc.project.files import travelling
+
+    # git looks at the tree while the catalogue and the models are loaded.
+    state = Ahead(lambda: git.facts(around.project.root))
+    listed = Ahead(lambda: travelling(around.project, experiment))
+    from hpc.catalog.locks import admission_refusals
+    from hpc.project.check import unread_keys
+    from hpc.project.config import config_sha, load_config
+    from hpc.spec.jobspec import parse
+    from hpc.spec.settings import parse_settings
+
+    lock, recipe = _lock_and_recipe(around, experiment, flags)
+    config = load_config(experiment.path)
+    version = lock["framework"]["version"]
+    config_digest = config_sha(experiment.path)
+    locked, warnings = _locked(around, experiment, lock, recipe, config_digest, state.answer(), flags.allow_dirty)
+    placement = _placement(around, experiment, flags)
+    hyperparams = {**recipe.configured(config, version), **parse_settings(list(flags.settings))}
+    spec = parse(document(flags, config, locked, placement, hyperparams))
+    fleet = fleet_of(around.site, placement)
+    profiles = tuple(around.site.profiles[p.profile] for p in placement.pools)
+    options = merged_options(spec, around.site, profiles[0])
+    work = around.root.admitted / run.run_id / "work" if around.site.admission.mode == "enforced" else run.work
+    files = [*listed.answer(), *_template_files(recipe)]
+    _check_entry(recipe, version, experiment.rel, files)
+    faults = [] if flags.no_validate else unread_keys(config, recipe, version, JOB_SECTIONS)
+    faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
+    faults += launchplan.limit_refusals(options, around.site, spec, recipe)
+    if faults:
+        raise Refusals(faults)
+    runtime = _runtime(around, spec, recipe, around.site.fleets[fleet].kind)
+    kernel = find_kernels(around.root)
+    normalised = spec.normalised()
+    inputs = _inputs(around, experiment, recipe, normalised, f"{work}/{experiment.rel}")
     given = {
         "profile": placement.profile, "profiles": [p.profile for p in placement.pools], "pin_resource": profiles[0].pin_resource,
         "overrides": list(profiles[0].overrides), "env": dict(profiles[0].env), "fleet": fleet, "inputs": inputs, "config": config,
