@@ -6,6 +6,7 @@ the tests that look at them come last: everything else happens meanwhile.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -55,30 +56,41 @@ def images() -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def people() -> Iterator[dict[str, Person]]:
-    """Ordinary Unix accounts, made for the session where they do not exist."""
-    known = {entry.pw_name for entry in pwd.getpwall()}
-    made = [name for name in NAMES if name not in known]
-    for name in made:
-        subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", name], check=True)
-    yield {name: Person.of(name) for name in NAMES}
-    for name in made:
-        subprocess.run(["userdel", "--remove", name], check=False, capture_output=True)
+    """Ordinary Unix accounts, made where they do not exist; who leaves last removes those that a session made."""
+    with open(f"{tempfile.gettempdir()}/.tp-cluster-people", "a+") as made:
+        fcntl.flock(made, fcntl.LOCK_EX)
+        known = {entry.pw_name for entry in pwd.getpwall()}
+        for name in NAMES:
+            if name not in known:
+                subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", name], check=True)
+                made.write(f"{name}\n")
+        made.flush()
+        fcntl.flock(made, fcntl.LOCK_SH)
+        yield {name: Person.of(name) for name in NAMES}
+        try:
+            fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another session works with them
+        made.seek(0)
+        for name in made.read().split():
+            subprocess.run(["userdel", "--remove", name], check=False, capture_output=True)
+        made.truncate(0)
 
 
 @pytest.fixture(scope="session")
 def cluster(scratch: Path, images: dict[str, Path], people: dict[str, Person]) -> Iterator[Cluster]:
     """Four nodes with accounting; ended by its own pid files whatever happens."""
-    port, prefix = free_place()
-    it = Cluster(scratch / "slurm", port, prefix)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a TERM, too, leaves through `finally`
-    try:
-        it.up()
-        for name in people:
-            it.add_account(name)
-        yield it
-    finally:
-        it.down()
-        signal.signal(signal.SIGTERM, before)
+    with free_place() as (port, prefix):
+        it = Cluster(scratch / "slurm", port, prefix)
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a TERM, too, leaves through `finally`
+        try:
+            it.up()
+            for name in people:
+                it.add_account(name)
+            yield it
+        finally:
+            it.down()
+            signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")

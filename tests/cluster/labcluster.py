@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,12 +42,19 @@ def until(what: str, look: Callable[[], object], *, seconds: float = 120, pause:
         time.sleep(pause)
 
 
-def free_place() -> tuple[int, str]:
-    """(first port, node name prefix) that no other cluster of this machine uses."""
+@contextmanager
+def free_place() -> Iterator[tuple[int, str]]:
+    """(first port, node name prefix) that no other cluster of this machine uses, held until the end of the block."""
     for number in range(20):
         port = 21817 + 100 * number
-        if all(_free(p) for p in (*range(port, port + 3), *range(port + 11, port + 11 + NODES))):
-            return port, f"q{chr(ord('a') + number)}"
+        with open(f"{tempfile.gettempdir()}/.tp-cluster-{port}.lock", "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            if all(_free(p) for p in (*range(port, port + 3), *range(port + 11, port + 11 + NODES))):
+                yield port, f"q{chr(ord('a') + number)}"
+                return
     raise AssertionError("no free ports from 21817 on")
 
 
