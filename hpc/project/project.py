@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,9 +104,16 @@ def _marked(folder: Path, rel: str, depth: int) -> Iterator[str]:
 
 
 def find_root(start: Path) -> Path | None:
-    """The nearest folder from `start` upwards that has a tuneplane.yaml."""
+    """The nearest folder from `start` upwards that has a tuneplane.yaml.
+
+    A folder that everybody can write (/tmp) is no project, whatever lies in it: else one user's file would be everybody's project.
+    """
     folder = Path(os.path.abspath(start))
-    return next((f for f in (folder, *folder.parents) if (f / PROJECT_FILE).is_file()), None)
+    return next((f for f in (folder, *folder.parents) if (f / PROJECT_FILE).is_file() and not _open_to_all(f)), None)
+
+
+def _open_to_all(folder: Path) -> bool:
+    return bool(os.stat(folder).st_mode & stat.S_IWOTH)
 
 
 def find_project(start: Path) -> Project:

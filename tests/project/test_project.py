@@ -8,7 +8,7 @@ import pytest
 
 from hpc.errors import Refusal
 from hpc.project.plugins import read_plugins_lock
-from hpc.project.project import Project, find_project
+from hpc.project.project import Project, find_project, find_root
 from tests.project.conftest import Make
 
 
@@ -143,3 +143,12 @@ def test_a_wrong_plugins_lock_is_refused(make: Make, text: str, field: str) -> N
     with pytest.raises(Refusal) as caught:
         read_plugins_lock(make({"plugins.lock.json": text}).root)
     assert (caught.value.code, caught.value.field) == ("E-PROJECT-050", field)
+
+
+def test_a_file_in_a_folder_that_everybody_can_write_makes_no_project(tmp_path: Path) -> None:
+    (tmp_path / "tuneplane.yaml").write_text("name: trap\n")
+    inside = tmp_path / "home" / "me"
+    inside.mkdir(parents=True)
+    assert find_root(inside) == tmp_path
+    tmp_path.chmod(0o1777)
+    assert find_root(inside) is None
