@@ -9,7 +9,7 @@ the recipe requires.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +32,12 @@ class LockState:
     """One of seven states, with reasons.
 
     current, compatible and upgrade_advised admit; incompatible, sdk_incompatible, runtime_removed and malformed refuse.
+    `recipe` is the catalogue's, as it was read for the comparison; None for a malformed lock.
     """
 
     state: str
     reasons: list[str] = field(default_factory=list)
+    recipe: Recipe | None = field(default=None, compare=False, repr=False)
 
     @property
     def admits(self) -> bool:
@@ -117,7 +119,7 @@ def lock_state(lock: object, catalogue: Catalogue, core_version: str = tuneplane
         return LockState("malformed", [str(exc)])
     except Refusals as exc:
         return LockState("malformed", [str(r) for r in exc.items])
-    return state_against(lock, recipe, core_version)
+    return replace(state_against(lock, recipe, core_version), recipe=recipe)
 
 
 def state_against(lock: object, recipe: Recipe, core_version: str) -> LockState:

@@ -107,10 +107,9 @@ def _lock_and_recipe(around: InProject, experiment: Experiment, flags: Flags) ->
     from hpc.catalog.locks import lock_state, read_lock
     from hpc.catalog.shelf import Catalogue
 
-    catalogue = Catalogue.load(around.root)
     lock = read_lock(experiment.path)
-    state = lock_state(lock, catalogue)
-    if not state.admits or not isinstance(lock, dict):
+    state = lock_state(lock, Catalogue.load(around.root))
+    if not state.admits or state.recipe is None or not isinstance(lock, dict):
         raise Refusal(
             "E-SUBMIT-037",
             f"the recipe lock is {state.state}: {'; '.join(state.reasons)}",
@@ -135,7 +134,7 @@ def _lock_and_recipe(around: InProject, experiment: Experiment, flags: Flags) ->
             found=flags.framework_version,
             allowed=lock["framework"]["version"],
         )
-    return lock, catalogue.get(name)
+    return lock, state.recipe
 
 
 def _placement(around: InProject, experiment: Experiment, flags: Flags) -> Placement:
