@@ -2,7 +2,7 @@
 # make demo    the main job from nothing: FLEET=local (default) or slurm, SIZE=135m (default) or tiny
 # make test    every test; TESTS=tests/spec for a part of them
 # make lint    ruff, mypy, import contracts, generated pages
-# make bench   speed and memory as ratios, written to docs/performance.md
+# make bench   speed and memory as ratios in one run; BENCH=--write puts the figures into docs/performance.md
 PY := .venv/bin/python
 TESTS ?= tests
 FLEET ?= local
@@ -29,7 +29,7 @@ test: setup
 	$(PY) -m pytest $(TESTS)
 
 bench: setup
-	$(PY) tests/benchmarks/run.py
+	$(PY) tests/benchmarks/run.py $(BENCH)
 
 clean:
 	rm -rf .venv build dist demo *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
