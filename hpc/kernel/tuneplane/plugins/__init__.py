@@ -1,0 +1,1 @@
+"""Locked plugins in the job: found in the package, checked, put on the path, applied."""

@@ -1,0 +1,1 @@
+"""The transform runner: `python -m tuneplane.transforms`."""
