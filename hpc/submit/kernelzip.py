@@ -2,6 +2,9 @@
 
 The same sources give the same bytes on every machine: members are sorted, stored without compression, with one fixed time and mode. What is
 packed is the list of Python sources of the installed `tuneplane`, never a folder as it is found (byte-code does not travel).
+
+`packaging` travels as `tuneplane.vendored.packaging`, since an image need not have it: so an installation with another `packaging` makes
+other archives, which an admin publishes with `tp site sync`.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import packaging
 import tuneplane
 from tuneplane.contract.layout import StorageRoot
 from tuneplane.record.digest import digest_bytes, digest_file
@@ -20,7 +24,13 @@ from tuneplane.record.files import write_new
 
 from hpc.errors import Refusal
 
-PARTS = {"verifier": ("record", "contract", "launch"), "training": ("record", "contract", "training")}
+PARTS = {
+    "verifier": ("record", "contract", "launch", "plugins"),
+    "training": ("record", "contract", "training", "plugins", "transforms"),
+}
+_VENDORED = "tuneplane/vendored"
+_NOT_VENDORED = frozenset({"metadata.py", "pylock.py", "dependency_groups.py", "direct_url.py"})
+"""Readers of files that no check in a job reads; `metadata` would need the tables of licences."""
 _MAIN = b"import sys\nfrom tuneplane.launch.main import main\nsys.exit(main())\n"
 
 
@@ -50,7 +60,14 @@ def _sources(part: str) -> list[tuple[str, bytes]]:
         members += [(f"tuneplane/{folder}/{p.name}", p.read_bytes()) for p in sorted((base / folder).glob("*.py"))]
     if part == "verifier":
         members.append(("__main__.py", _MAIN))
-    return sorted(members)
+    return sorted(members + _vendored())
+
+
+def _vendored() -> list[tuple[str, bytes]]:
+    """The modules of the installed `packaging`, importable below `tuneplane`: it imports itself relatively."""
+    members = [(f"{_VENDORED}/__init__.py", b"")]
+    modules = [m for m in sorted(Path(packaging.__file__).parent.glob("*.py")) if m.name not in _NOT_VENDORED]
+    return members + [(f"{_VENDORED}/packaging/{module.name}", module.read_bytes()) for module in modules]
 
 
 def archive(part: str) -> bytes:

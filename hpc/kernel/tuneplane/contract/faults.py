@@ -86,4 +86,54 @@ JOB_FAULTS: Final[dict[str, tuple[str, str, str]]] = {
         "Slurm itself queued the job again, after a node failed or it was preempted, beyond spec.lifecycle.max_attempts.",
         "Look at why the nodes fail; then `tp job resume RUN`, or submit with a higher --max-attempts.",
     ),
+    "E-JOB-030": (
+        "a plugin's content is not what was locked",
+        "A file of the plugin in the package was changed, added or removed after submission.",
+        "Submit again; the message names both digests. `tp plugin info` shows the published one.",
+    ),
+    "E-JOB-031": (
+        "a locked plugin cannot be read",
+        "The plugin is missing from the package, its records disagree, or its manifest names another plugin or version.",
+        "Submit again; in a work folder made by hand, put the plugin's files below tuneplane_plugins/ and its triple into jobspec.json.",
+    ),
+    "E-JOB-032": (
+        "plugins get in each other's way",
+        "Two locked plugins share a folder or an import name, or a name belongs to the standard library, the image or the experiment.",
+        "Rename one of the modules, or lock only one of the plugins; the message names both owners.",
+    ),
+    "E-JOB-033": (
+        "a plugin needs another Python",
+        "requires.python of the manifest, or Requires-Python of the wheel, does not admit the interpreter in the image.",
+        "Choose a runtime with that Python: `tp runtime ls`.",
+    ),
+    "E-JOB-034": (
+        "a plugin's dependency is not in the image",
+        "A Requires-Dist of the wheel is not installed in the job's interpreter, or in another version. tp installs nothing into jobs.",
+        "Choose a runtime that has it, or publish the plugin with another range.",
+    ),
+    "E-JOB-035": (
+        "a plugin is for another version of the core",
+        "requires.core of the manifest does not admit this version of tp.",
+        "Lock a version of the plugin that does: `tp plugin info`.",
+    ),
+    "E-JOB-036": (
+        "a plugin cannot be loaded",
+        "Its module or callable is missing, importing it failed, it came from somewhere else, or its wheel cannot be read.",
+        "The message ends with the plugin's own error. `tp plugin validate` finds most of these before publishing.",
+    ),
+    "E-JOB-037": (
+        "a plugin raised",
+        "The plugin's callable ended with an exception; the training program was not started.",
+        "The message ends with the plugin's traceback; its author can mend it and publish a new version.",
+    ),
+    "E-JOB-038": (
+        "no such deferred plugin",
+        "The training code asked for a plugin that is not locked to the job, or that is not `load: deferred`.",
+        "Lock it to the experiment with `tp plugin install OWNER/NAME --exp EXP`.",
+    ),
+    "E-JOB-039": (
+        "the recipe's plugins are not locked",
+        "The recipe names plugins that no locked package has as its name.",
+        "Lock them with `tp plugin install OWNER/NAME --exp EXP`, then submit again.",
+    ),
 }

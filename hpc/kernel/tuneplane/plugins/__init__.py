@@ -1,1 +1,5 @@
-"""Locked plugins in the job: found in the package, checked, put on the path, applied."""
+"""Locked plugins in the job: read and verified from the package, checked against this interpreter, loaded. Standard library only."""
+
+from tuneplane.plugins.deferred import install_deferred
+
+__all__ = ["install_deferred"]
