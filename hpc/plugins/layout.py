@@ -42,8 +42,11 @@ def import_roots(paths: Iterable[str]) -> list[str]:
     found = set()
     for path in paths:
         top, _, below = path.partition("/")
-        if root := (top if below and module_of(path.rsplit("/", 1)[1]) else "" if below else module_of(top)):
-            found.add(root)
+        if not below:
+            found.add(module_of(top))
+        elif top.isidentifier() and module_of(path.rsplit("/", 1)[1]):
+            found.add(top)
+    found.discard("")
     return sorted(found)
 
 
@@ -74,11 +77,12 @@ def _strangers(tree: Tree, manifest: Manifest) -> Iterator[Refusal]:
 
 def _reserved(tree: Tree) -> Iterator[Refusal]:
     folders = {path.partition("/")[0] for path in tree.files if "/" in path}
-    for top in tree.tops():
-        name = top if top in folders else module_of(top)
-        if name in RESERVED:
-            message = f"the top-level name {name!r} belongs to the platform, a framework or Python"
-            yield Refusal("E-PLUGIN-022", message, field=PACKAGE, found=top, allowed="a name of your own")
+    taken = {top for top in tree.tops() if (top if top in folders else module_of(top)) in RESERVED}
+    # A module of the standard library's name would be hidden by it, or hide it from everything else in the interpreter.
+    taken |= STANDARD.intersection(import_roots(tree.files)) - {module_of(top) for top in taken}
+    for top in sorted(taken):
+        message = f"the top-level name {top!r} belongs to the platform, a framework or Python"
+        yield Refusal("E-PLUGIN-022", message, field=PACKAGE, found=top, allowed="a name of your own")
 
 
 def _programs(tree: Tree) -> Iterator[Refusal]:
@@ -110,13 +114,6 @@ def _entrypoint(tree: Tree, manifest: Manifest) -> tuple[list[Refusal], list[str
                 field="entrypoint",
                 found=manifest.entrypoint,
                 allowed=f"{base}.py or {base}/__init__.py",
-            )
-        ], []
-    if (root := module.partition(".")[0]) in STANDARD:
-        message = f"{root!r} is a module of Python's own, which an import would find instead"
-        return [
-            Refusal(
-                "E-PLUGIN-022", message, field="entrypoint", found=manifest.entrypoint, allowed="a name of your own"
             )
         ], []
     return check_callable(lambda: tree.read(path), path, name, "entrypoint", manifest.requires.python)
@@ -188,7 +185,3 @@ def _remarks(tree: Tree, manifest: Manifest) -> Iterator[str]:
     for path in tree.files:
         if _SECRET.search(path):
             yield f"{visible(path)} looks like a secret, and everybody can read a published package"
-    if manifest.is_code:
-        for root in import_roots(tree.files):
-            if root in STANDARD and root not in RESERVED:
-                yield f"{root}: a module of Python's own has this name; an import finds that one"
