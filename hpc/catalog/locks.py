@@ -114,7 +114,7 @@ def lock_state(lock: object, catalogue: Catalogue, core_version: str = tuneplane
     if reason := malformed_reason(lock):
         return LockState("malformed", [reason])
     try:
-        recipe = catalogue.get(text_at(lock, "recipe.name"))
+        recipe = catalogue.get(text_at(lock, "recipe.name"), text_at(lock, "recipe.version"))
     except Refusal as exc:
         return LockState("malformed", [str(exc)])
     except Refusals as exc:

@@ -34,10 +34,13 @@ class Recipe:
     folder: Path
     manifest: dict[str, Any]
     typed: Manifest
+    owner: str = ""
+    """Who published it; empty for the admins' packs."""
 
     @property
     def id(self) -> str:
-        return f"{self.typed.framework}/{self.typed.name}"
+        """`<framework>/<method>`, and `<owner>/<method>` of a pack that a user published."""
+        return f"{self.owner or self.typed.framework}/{self.typed.name}"
 
     @property
     def version(self) -> str:
@@ -159,7 +162,7 @@ def _at(value: Any, path: str) -> Any:
     return value
 
 
-def load_recipe(folder: Path, *, name: str = "") -> Recipe:
+def load_recipe(folder: Path, *, name: str = "", owner: str = "") -> Recipe:
     """Read and check one pack. `name` is what the pack must be called; the folder's own name unless it is given.
 
     Raises Refusals (every fault of recipe.yaml at once, fields prefixed with the file) or Refusal E-CATALOG-002, 005,
@@ -180,7 +183,7 @@ def load_recipe(folder: Path, *, name: str = "") -> Recipe:
         message = f"the pack {typed.name!r} lies in {name!r}"
         raise Refusal("E-CATALOG-005", message, field=f"{folder}: name", found=name, allowed=typed.name)
     _check_template(folder / typed.template)
-    return Recipe(folder, value, typed)
+    return Recipe(folder, value, typed, owner)
 
 
 def _placed(refusal: Refusal, folder: Path) -> Refusal:

@@ -44,8 +44,13 @@ class Catalogue:
         return cls(shipped("recipes"))
 
     def ids(self) -> list[str]:
-        """`<framework>/<method>` of every pack, sorted."""
-        return sorted(f"{p.parent.name}/{p.name}" for p in self._packs())
+        """`<framework>/<method>` of every pack on the admins' shelf, then `<owner>/<method>` of those that users published, each sorted."""
+        own = sorted(f"{p.parent.name}/{p.name}" for p in self._packs())
+        if self._root is None:
+            return own
+        from hpc.catalog.owned import owned_ids
+
+        return own + sorted(set(owned_ids(self._root)) - set(own))
 
     def _packs(self) -> Iterator[Path]:
         for framework in _children(self.folder):
@@ -53,11 +58,16 @@ class Catalogue:
                 if (method / MANIFEST_NAME).exists():
                     yield method
 
-    def get(self, recipe_id: str) -> Recipe:
-        """The recipe of that id. Raises Refusal E-CATALOG-001, or the refusals of a broken or untrusted pack."""
+    def get(self, recipe_id: str, version: str = "") -> Recipe:
+        """The recipe of that id; of a user's pack the version that is named, as by a lock, else the one that is offered.
+
+        Raises Refusal E-CATALOG-001, or the refusals of a broken or untrusted pack.
+        """
         framework, _, method = recipe_id.partition("/")
-        if not (SEGMENT.match(framework) and SEGMENT.match(method)) or recipe_id not in self.ids():
+        if not (SEGMENT.match(framework) and SEGMENT.match(method)):
             raise self._unknown(recipe_id)
+        if not (self.folder / framework / method / MANIFEST_NAME).exists():
+            return self._owned(framework, method, version)
         folder = _behind_link(self.folder / framework / method)
         if self._root is not None:
             _trust(self._root, folder)
@@ -71,6 +81,14 @@ class Catalogue:
                 allowed=framework,
             )
         return recipe
+
+    def _owned(self, owner: str, name: str, version: str) -> Recipe:
+        from hpc.catalog.owned import owned_recipe
+
+        found = owned_recipe(self._root, owner, name, version) if self._root is not None else None
+        if found is None:
+            raise self._unknown(f"{owner}/{name}")
+        return found
 
     def _unknown(self, recipe_id: str) -> Refusal:
         ids = self.ids()

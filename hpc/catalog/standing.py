@@ -60,7 +60,7 @@ def standing(folder: Path, catalogue: Catalogue, core_version: str) -> Standing:
     if reason := malformed_reason(lock):
         return Standing(name, state, [Refusal("E-CATALOG-021", reason, field=str(folder / LOCK_NAME))])
     try:
-        refusals = admission_refusals(lock, catalogue.get(name), core_version)
+        refusals = admission_refusals(lock, state.recipe or catalogue.get(name), core_version)
     except Refusal as exc:
         refusals = [exc]
     except Refusals as exc:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import signal
 import sys
@@ -13,6 +12,7 @@ import click
 import tuneplane
 from tuneplane.contract import exits
 
+from hpc.cli.lazy import LazyGroup
 from hpc.errors.core import Refusal, Refusals
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -29,29 +29,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("hpc.cli.runs:run", "One run: share."),
     "jobspec": ("hpc.cli.jobspec:jobspec", "Validate a JobSpec or print its schema."),
     "recipe": ("hpc.cli.recipe:recipe", "Recipe packs and locks: ls, status, upgrade."),
+    "plugin": ("hpc.cli.plugin:plugin", "Plugin packages: validate, publish, install, manage, activate."),
+    "registry": ("hpc.cli.registry:registry", "The registry: audit, seal, ls, show, verify."),
     "runtime": ("hpc.cli.runtime:runtime", "Runtimes (SIF images): ls, add, verify, build."),
     "template": ("hpc.cli.template:template", "Batch templates: ls, show, lint, diff."),
     "site": ("hpc.cli.site:site", "Lay out and check a storage root (admins)."),
     "doctor": ("hpc.cli.doctor:doctor", "Check this machine and site, and say what to expect."),
 }
-
-
-class LazyGroup(click.Group):
-    """A group whose commands are imported on use; help lines come from the table above."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute = COMMANDS[cmd_name][0].split(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -61,7 +45,11 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup,
+    commands_at=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.option(
     "-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Print the version."
 )

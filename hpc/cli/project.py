@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hpc.project.check import Checked
     from hpc.project.project import Experiment, Project
     from hpc.project.scaffold import Made
+    from hpc.spec.jobspec import JobSpec
 
 
 def _catalogue() -> tuple[Catalogue, str]:
@@ -270,17 +271,40 @@ def _spec_faults(
         recipe={"name": recipe.id, "version": recipe.version, "digest": recipe.digest},
         framework={"kind": recipe.framework, "version": version, "runtime_id": recipe.runtime_id(version)},
         recipe_plugins=tuple(recipe.typed.plugins),
-        plugins=(),
+        plugins=tuple(_locked_plugins(experiment)),
         provenance={"core_version": tuneplane.__version__},
     )
     placement = Placement("any", (PlacedPool("all", "any", ProfileShape()),), {})
     try:
-        parse(document(Flags(), config, locked, placement, recipe.configured(config, version)))
+        spec = parse(document(Flags(), config, locked, placement, recipe.configured(config, version)))
     except Refusal as refusal:
         return [refusal]
     except Refusals as refusals:
         return refusals.items
-    return []
+    return _plugin_faults(spec, recipe)
+
+
+def _locked_plugins(experiment: Experiment) -> list[dict[str, Any]]:
+    """What the plugins lock names; a lock that cannot be read is told by the check itself."""
+    from hpc.project.plugins import read_plugins_lock
+
+    try:
+        return read_plugins_lock(experiment.path)
+    except Refusal:
+        return []
+
+
+def _plugin_faults(spec: JobSpec, recipe: Recipe) -> list[Refusal]:
+    """What locked plugins and the recipe ask of each other and of the job; the backend is chosen at submit. Needs the site's registry."""
+    from hpc.site.sitefile import load_site
+    from hpc.submit.plugins import conditions, job_facts, locate, triples
+
+    if not (spec.spec.plugins or spec.spec.recipe.plugins) or not named_root()[0]:
+        return []
+    root = storage_root()
+    site = load_site(root)
+    faults, found = locate(root, site, triples(spec))
+    return [*faults, *conditions(found, spec.spec.recipe.plugins, job_facts(spec, recipe, site, fleet=""))]
 
 
 def _print_json_checked(checked: Checked, where: str) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from hpc.cli.desk import Desk
 from hpc.cli.runview import local, span
 from hpc.errors import Refusal
+from hpc.plugins.playbook import BUILTIN, Playbook
 from hpc.runs.clues import gather
+from hpc.runs.diagnosis import Diagnosis
 from hpc.runs.records import Facts
 from hpc.runs.state import RunState, is_ours
 from hpc.runs.waiting import DAYS, band, recent_waits
-from hpc.runs.why import Diagnosis, dependencies, diagnose
+from hpc.runs.why import dependencies, diagnose
 from hpc.slurm import query
 from hpc.slurm.query import JobRow
 
@@ -32,7 +35,20 @@ def explain_run(desk: Desk, facts: Facts, state: RunState) -> Diagnosis:
         wanted = [job for _, job, _ in dependencies(state.dependency)]
         if wanted:
             parents = {str(r.base_id): r.state for r in _history(desk, state, wanted)}
-    return diagnose(facts, state, gather(facts.run, state.attempt, state.element), steps=steps, parents=parents)
+    playbook, problems = _playbook(desk)
+    clues = gather(facts.run, state.attempt, state.element, limits=playbook.thresholds)
+    found = diagnose(facts, state, clues, steps=steps, parents=parents, playbook=playbook)
+    return replace(found, facts=[*found.facts, *(("playbook", problem) for problem in problems)])
+
+
+def _playbook(desk: Desk) -> tuple[Playbook, list[str]]:
+    """The site's active playbook, else the built-in one, and why it is not the newest selection. Nothing of it can stop a diagnosis."""
+    if not (desk.root.activation / "policy" / "playbook").is_dir():
+        return BUILTIN, []
+    from hpc.plugins.policy import in_force
+
+    applied = in_force(desk.root, "playbook")
+    return applied.value or BUILTIN, [f"{p.message}; an older one is in force" for p in applied.problems]
 
 
 def _history(desk: Desk, state: RunState, ids: list[str], *, steps: bool = False) -> list[JobRow]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from tuneplane.record.times import utc_now
 
 from hpc.cli.context import json_option, print_json, storage_root, table
 
@@ -34,16 +35,21 @@ def print_findings(findings: list[Finding], *, all_lines: bool = True) -> None:
 
 
 def _publish(root: StorageRoot) -> list[str]:
-    """Shipped recipes, kernels, and the policy that jobs read; one line each for what was done."""
+    """Shipped recipes and plugins, kernels, and the policy that jobs read; one line each for what was done."""
     from hpc.catalog.shelf import publish_shipped
+    from hpc.plugins.shipped_packages import publish_shipped_plugins
     from hpc.site.sitefile import load_site
+    from hpc.site.users import real_user
     from hpc.submit.enforce import publish_policy
     from hpc.submit.kernelzip import publish_kernels
 
     lines = [f"recipe {p.id} {p.version}: {p.action}" for p in publish_shipped(root)]
+    site = load_site(root)
+    plugins = publish_shipped_plugins(root, site, real_user(), now=utc_now())
+    lines += [f"plugin {p.id} {p.version}: {p.action}" for p in plugins]
     kernel = publish_kernels(root)
     lines += [f"kernel {kernel.verifier.name}", f"kernel {kernel.training.name}"]
-    publish_policy(root, load_site(root))
+    publish_policy(root, site)
     return [*lines, "policy site/policy.json"]
 
 

@@ -95,4 +95,16 @@ KINDS: dict[str, ErrorKind] = table(
         "The facts of the locked plugins differ from those that their own bytes give.",
         "Submit again.",
     ),
+    ErrorKind(
+        "E-INSTALL-030",
+        "an exact version is needed",
+        "What the whole site uses is named to the version, so that nobody's new version changes it.",
+        "Name it as OWNER/NAME@VERSION; `tp plugin info` lists the versions.",
+    ),
+    ErrorKind(
+        "E-INSTALL-031",
+        "not a policy package",
+        "Only playbook and prompt packages are activated; other packages are locked to experiments, or chosen as a method.",
+        "Name a playbook or a prompt package.",
+    ),
 )

@@ -16,7 +16,7 @@ JOB_CAPABILITIES = ("algorithm", "environment", "framework-integration")
 
 @dataclass(frozen=True)
 class JobFacts:
-    """The job as plugins see it. `runs_ranks`: its entry is started in a Python interpreter a rank."""
+    """The job as plugins see it. `runs_ranks`: its entry is started in a Python interpreter a rank; backend "": not chosen yet."""
 
     core_version: str
     framework: str
@@ -50,7 +50,7 @@ def unmet(plugin: str, manifest: Mapping[str, Any], job: JobFacts) -> Iterator[R
     yield from _framework(plugin, requires.get("frameworks") or {}, job)
     for code, key, found in (("E-INSTALL-012", "methods", job.method), ("E-INSTALL-013", "backends", job.backend)):
         wanted = requires.get(key) or []
-        if wanted and found not in wanted:
+        if wanted and found and found not in wanted:
             message = f"plugin {plugin} is for {key} {', '.join(wanted)}"
             yield Refusal(code, message, field=f"requires.{key}", found=found, allowed=", ".join(wanted))
     yield from _consumer(plugin, manifest, job)

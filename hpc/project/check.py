@@ -96,7 +96,7 @@ def _lock(out: Checked, catalogue: Catalogue, core_version: str) -> Recipe | Non
         return None
     out.framework_version = text_at(read_lock(out.experiment.path), "framework.version")
     try:
-        recipe = catalogue.get(found.recipe)
+        recipe = found.lock.recipe or catalogue.get(found.recipe)
     except (Refusal, Refusals):
         return None  # `standing` named it
     return recipe if out.framework_version in recipe.versions else None

@@ -1,12 +1,13 @@
-"""plugins.lock.json: the plugins that an experiment is locked to. The form with apiVersion and the older one without are both read."""
+"""plugins.lock.json: the plugins that an experiment is locked to. The form with apiVersion and the one without are read; the first is written."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tuneplane.contract import schemas
-from tuneplane.record.files import read_json
+from tuneplane.record.files import read_json, replace_json
 
 from hpc.errors import Refusal
 
@@ -42,3 +43,31 @@ def read_plugins_lock(folder: Path) -> list[dict[str, Any]]:
         if not isinstance(entry, dict) or entry.keys() != KEYS or not all(isinstance(v, str) for v in entry.values()):
             raise no("is no locked plugin", f"plugins[{index}]", allowed="id, version and digest as text")
     return sorted(value["plugins"], key=lambda entry: entry["id"])
+
+
+def write_plugins_lock(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+    """The lock with exactly these plugins, sorted by id; no file where there are none. Raises Refusal E-PROJECT-042."""
+    plugins = sorted(({k: e[k] for k in sorted(KEYS)} for e in entries), key=lambda e: e["id"])
+    path = folder / LOCK_NAME
+    try:
+        if plugins:
+            replace_json(path, {"apiVersion": schemas.PLUGINS_LOCK, "plugins": plugins})
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as exc:
+        raise Refusal("E-PROJECT-042", f"{path}: {exc.strerror}", field=LOCK_NAME) from exc
+
+
+def with_plugin(entries: Iterable[Mapping[str, Any]], entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """`entries` with `entry` in the place of any other version of the same plugin. Pure."""
+    return [*(dict(e) for e in entries if e["id"] != entry["id"]), dict(entry)]
+
+
+def without_plugin(entries: Iterable[Mapping[str, Any]], plugin_id: str) -> list[dict[str, Any]]:
+    """`entries` without one plugin. Pure. Raises Refusal E-INSTALL-006 where it is not among them."""
+    kept = [dict(e) for e in entries]
+    left = [e for e in kept if e["id"] != plugin_id]
+    if len(left) == len(kept):
+        allowed = ", ".join(e["id"] for e in kept) or "nothing is locked"
+        raise Refusal("E-INSTALL-006", "is not locked here", field=LOCK_NAME, found=plugin_id, allowed=allowed)
+    return left

@@ -12,11 +12,10 @@ from tuneplane.contract import exits
 from tuneplane.contract.layout import RunPaths
 from tuneplane.record.files import read_json
 
+from hpc.plugins.playbook import BUILTIN, Thresholds
 from hpc.runs.logs import Line, Source, plain, sources, tail
 from hpc.runs.records import numbers
 
-_TAIL_LINES: Final = 4000
-_MAX_RANKS: Final = 256
 _EXCEPTION: Final = re.compile(
     r"^(?:\[rank\d+\]:? ?)?([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Abort))(?::|$)"
 )
@@ -74,7 +73,9 @@ class Clues:
     batch_tail: tuple[str, ...] = ()
 
 
-def gather(run: RunPaths, attempt: int | None, element: int | None = None) -> Clues:
+def gather(
+    run: RunPaths, attempt: int | None, element: int | None = None, *, limits: Thresholds = BUILTIN.thresholds
+) -> Clues:
     """Read the attempt's records and the ends of its logs, of one element if the run is an array. What cannot be read is left out."""
     batch = sources(run, kind="batch")
     batch_lines = _tail(batch[-1], 200) if batch else []
@@ -85,9 +86,10 @@ def gather(run: RunPaths, attempt: int | None, element: int | None = None) -> Cl
     part = run if element is None else run.element(element)
     ranks, silent, refused = _nodes(part.attempt(attempt).nodes)
     logs = sources(part, kind="rank", attempt=attempt)
-    found = [_errors(_tail(source, _TAIL_LINES)) for source in _interesting(logs, ranks)]
+    count = limits.log_tail_lines
+    found = [_errors(_tail(source, count)) for source in _interesting(logs, ranks, limits.logs_read)]
     node_logs = (
-        [_errors(_tail(source, _TAIL_LINES)) for source in sources(part, kind="node", attempt=attempt)]
+        [_errors(_tail(source, count)) for source in sources(part, kind="node", attempt=attempt)]
         if not any(found)
         else []
     )
@@ -97,10 +99,10 @@ def gather(run: RunPaths, attempt: int | None, element: int | None = None) -> Cl
     return Clues(ranks, silent, refused, first, memory, len(logs), bool(batch), shown)
 
 
-def _interesting(logs: list[Source], ranks: tuple[RankEnd, ...]) -> list[Source]:
+def _interesting(logs: list[Source], ranks: tuple[RankEnd, ...], most: int) -> list[Source]:
     """Ranks that ended badly by themselves first; of very many not all."""
     bad = {r.rank for r in ranks if r.exit_code not in (exits.DONE, exits.PREEMPTED, exits.PEER_LOST) and not r.by_us}
-    return sorted(logs, key=lambda s: (s.number not in bad, s.number))[:_MAX_RANKS]
+    return sorted(logs, key=lambda s: (s.number not in bad, s.number))[:most]
 
 
 def _tail(source: Source, count: int) -> list[Line]:

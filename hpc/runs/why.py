@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from hpc.plugins.playbook import BUILTIN, Playbook, Thresholds
 from hpc.runs.clues import Clues
+from hpc.runs.diagnosis import Diagnosis
 from hpc.runs.logs import plain
 from hpc.runs.records import Facts
 from hpc.runs.state import RunState
+from hpc.runs.wording import worded
 from hpc.slurm.query import JobRow
 from hpc.slurm.reasons import explain
 
@@ -20,23 +22,6 @@ _WHO: Final = {
 _DEPENDENCY: Final = re.compile(r"([a-z]+):(\d+(?:_\S+?)?)(?:\+\d+)?\(?([a-z]*)\)?")
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """The answer of `tp job why`: one headline, facts in order, what to do, and the lines that show it."""
-
-    headline: str
-    verdict: str
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    mend: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "headline": self.headline, "verdict": self.verdict, "facts": [{"name": n, "text": t} for n, t in self.facts],
-            "mend": self.mend, "lines": self.lines,
-        }  # fmt: skip
-
-
 def diagnose(
     facts: Facts,
     state: RunState,
@@ -44,10 +29,20 @@ def diagnose(
     *,
     steps: Sequence[JobRow] = (),
     parents: Mapping[str, str] | None = None,
+    playbook: Playbook = BUILTIN,
 ) -> Diagnosis:
-    """Why this run is in this state. `steps`: accounting's rows of the job with its steps; `parents`: job id → state of dependencies."""
+    """Why this run is in this state, in the site's words where its playbook has some.
+
+    `steps`: accounting's rows of the job with its steps; `parents`: job id → state of dependencies.
+    """
+    return worded(_plain(facts, state, clues, steps, parents or {}, playbook.thresholds), state, clues, playbook)
+
+
+def _plain(
+    facts: Facts, state: RunState, clues: Clues, steps: Sequence[JobRow], parents: Mapping[str, str], limits: Thresholds
+) -> Diagnosis:
     if state.cls in ("queued", "requeued") and state.reason:
-        return _pending(state, parents or {})
+        return _pending(state, parents)
     if state.active:
         return Diagnosis(
             f"{state.cls}{': ' + state.message if state.message else ''}", "wait", [("known from", state.evidence)]
@@ -56,7 +51,7 @@ def diagnose(
         return Diagnosis("done", "done", [("known from", state.evidence)])
     if state.cls in ("vanished", "unknown"):
         return _lost(facts, state, clues)
-    return _ended(facts, state, clues, steps)
+    return _ended(facts, state, clues, steps, limits)
 
 
 def _pending(state: RunState, parents: Mapping[str, str]) -> Diagnosis:
@@ -86,19 +81,19 @@ def _lost(facts: Facts, state: RunState, clues: Clues) -> Diagnosis:
         found.append(("nodes without an end", ", ".join(clues.silent_nodes)))
     if facts.problems:
         found += [("damaged", f"{path}: {why}") for path, why in sorted(facts.problems.items())[:5]]
-    return Diagnosis(f"{state.cls}: {state.message}", "unknown", found, mend, list(clues.batch_tail))
+    return Diagnosis(f"{state.cls}: {state.message}", "unknown", found, mend, list(clues.batch_tail), state.cls)
 
 
-def _ended(facts: Facts, state: RunState, clues: Clues, steps: Sequence[JobRow]) -> Diagnosis:
+def _ended(facts: Facts, state: RunState, clues: Clues, steps: Sequence[JobRow], limits: Thresholds) -> Diagnosis:
     found: list[tuple[str, str]] = [("class", state.end_class or state.cls), ("known from", state.evidence)]
     if state.message:
         found.append(("ended", state.message))
     if clues.refused:
         found.append(("refused", clues.refused))
     bad = [r for r in clues.ranks if r.exit_code not in (0, 85) and not r.by_us]
-    found += [(f"rank {r.rank}", r.describe()) for r in bad[:8]]
-    if len(bad) > 8:
-        found.append(("and", f"{len(bad) - 8} more ranks"))
+    found += [(f"rank {r.rank}", r.describe()) for r in bad[: limits.ranks_shown]]
+    if len(bad) > limits.ranks_shown:
+        found.append(("and", f"{len(bad) - limits.ranks_shown} more ranks"))
     if clues.silent_nodes:
         found.append(("nodes without an end", ", ".join(clues.silent_nodes)))
     memory = _out_of_memory(clues, steps)
@@ -109,9 +104,20 @@ def _ended(facts: Facts, state: RunState, clues: Clues, steps: Sequence[JobRow])
         where = clues.first_error.source.label
         lines.append(f"{where}: {plain(clues.first_error.text)}")
     if not clues.rank_logs and not lines:
-        found.append(("logs", _no_log(state, clues)))
+        found.append(("logs", _no_log(state, clues, limits)))
         lines = list(clues.batch_tail)
-    return Diagnosis(_headline(state, bool(memory)), state.cls, found, _mend(facts, state, clues, bool(memory)), lines)
+    mend = _mend(facts, state, clues, bool(memory))
+    end = _end(state, clues, bool(memory))
+    return Diagnosis(_headline(state, bool(memory)), state.cls, found, mend, lines, end)
+
+
+def _end(state: RunState, clues: Clues, memory: bool) -> str:
+    if state.end_class in ("refused", "no_progress"):
+        return state.end_class
+    if state.cls == "error" and memory:
+        return "out_of_memory"
+    silent = not clues.rank_logs and not clues.batch_log
+    return "no_output" if state.cls == "error" and silent else state.cls
 
 
 def _out_of_memory(clues: Clues, steps: Sequence[JobRow]) -> str:
@@ -125,10 +131,11 @@ def _out_of_memory(clues: Clues, steps: Sequence[JobRow]) -> str:
     return ""
 
 
-def _no_log(state: RunState, clues: Clues) -> str:
+def _no_log(state: RunState, clues: Clues, limits: Thresholds) -> str:
     if clues.batch_log:
         return "no rank wrote a line; the batch script's own output is shown below"
-    quick = state.started_at is not None and state.ended_at is not None and state.ended_at - state.started_at < 10
+    lasted_s = None if state.started_at is None or state.ended_at is None else state.ended_at - state.started_at
+    quick = lasted_s is not None and lasted_s < limits.quick_end_s
     lasted = "ended at once and " if quick else ""
     return f"the job {lasted}wrote nothing at all: the node could not open the log, most often because the storage root is not mounted there"
 

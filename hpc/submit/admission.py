@@ -219,6 +219,26 @@ def _recipe_refusals(spec: JobSpec, recipe: Recipe, manifest: Any, site: Site) -
     return out
 
 
+def _plugin_refusals(
+    root: StorageRoot,
+    site: Site,
+    run: RunPaths,
+    spec: JobSpec,
+    recipe: Recipe,
+    launch: Mapping[str, Any],
+    entries: list[FileEntry],
+) -> list[Refusal]:
+    from hpc.submit.plugins import RECORD, admission_refusals, job_facts
+
+    path = f".tuneplane/{RECORD}"
+    have = {e.path: e for e in entries}
+    if not spec.spec.plugins and not spec.spec.recipe.plugins and path not in have:
+        return []
+    record = _record(run, path, have) if path in have else None
+    facts = job_facts(spec, recipe, site, str(launch.get("fleet", "")))
+    return admission_refusals(root, site, run.work, spec, facts, record)
+
+
 def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str], Usage]) -> dict[str, Any]:
     """The body of admission.json (without mode, time and signature). Raises Refusal(s), everything that is wrong at once."""
     from hpc.catalog.shelf import Catalogue
@@ -227,7 +247,7 @@ def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str]
     uid, owner = owner_of(run)
     document, launch, package_digest, entries = read_package(run)
     spec = parse(document)
-    recipe = Catalogue.load(root).get(spec.spec.recipe.name)
+    recipe = Catalogue.load(root).get(spec.spec.recipe.name, spec.spec.recipe.version)
     work = str(root.admitted / run.run_id / "work" if site.admission.mode == "enforced" else run.work)
     faults = [
         *_recipe_refusals(spec, recipe, _manifest(run, entries), site),
@@ -251,6 +271,7 @@ def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str]
                 allowed=repr(kernel),
             )
         )
+    faults += _plugin_refusals(root, site, run, spec, recipe, launch, entries)
     if faults:
         raise Refusals(faults)
     return {

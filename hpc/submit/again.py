@@ -40,7 +40,7 @@ def load_prepared(root: StorageRoot, site: Site, run: RunPaths) -> Prepared:
     work = root.admitted / run.run_id / "work" if site.admission.mode == "enforced" else run.work
     records = {"jobspec.json": document, "recipe.json": read_json(run.recipe), "launch.json": launch}
     profiles = tuple(site.profiles[p] for p in launch["profiles"])
-    recipe = Catalogue.load(root).get(spec.spec.recipe.name)
+    recipe = Catalogue.load(root).get(spec.spec.recipe.name, spec.spec.recipe.version)
     return Prepared(
         run, spec, recipe, runtime, find_kernels(root), launch["fleet"], launch["options"], profiles, [], records, work
     )

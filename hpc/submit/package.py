@@ -25,6 +25,8 @@ from tuneplane.record.files import publish_dir
 from hpc.errors import Refusal
 
 LF_SUFFIXES = (".sh", ".conf")
+FROM_SHELVES = ("tuneplane_plugins/", "tuneplane_recipes/")
+"""What comes from a shelf under a digest of its own: these bytes are never mended."""
 
 
 class TravellingFile(Protocol):
@@ -75,7 +77,7 @@ def _read(source: Path, path: str, limit: int) -> tuple[bytes, bool]:
         data = stream.read(min(found.st_size, limit) + 1)
         if len(data) > found.st_size:  # it grew meanwhile
             data += stream.read(max(limit + 1 - len(data), 0))
-    if path.endswith(LF_SUFFIXES):
+    if path.endswith(LF_SUFFIXES) and not path.startswith(FROM_SHELVES):
         data = data.replace(b"\r\n", b"\n")
     return data, executable
 

@@ -251,6 +251,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     from hpc.project.config import config_sha, load_config
     from hpc.spec.jobspec import parse
     from hpc.spec.settings import parse_settings
+    from hpc.submit.plugins import carry, job_facts
 
     lock, recipe = _lock_and_recipe(around, experiment, flags)
     config = load_config(experiment.path)
@@ -271,6 +272,8 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     faults += launchplan.limit_refusals(options, around.site, spec, recipe)
     if faults:
         raise Refusals(faults)
+    carried = carry(around.root, around.site, spec, job_facts(spec, recipe, around.site, fleet))
+    files += carried.files
     runtime = _runtime(around, spec, recipe, around.site.fleets[fleet].kind)
     kernel = find_kernels(around.root)
     normalised = spec.normalised()
@@ -282,5 +285,5 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
         "binds": list(around.site.binds),
     }  # fmt: skip
     launch = launchplan.launch_document(spec, recipe, around.site, options=options, work=str(work), given=given)
-    records = {"jobspec.json": normalised, "recipe.json": recipe.manifest, "launch.json": launch}
+    records = {"jobspec.json": normalised, "recipe.json": recipe.manifest, "launch.json": launch, **carried.records}
     return Prepared(run, spec, recipe, runtime, kernel, fleet, options, profiles, files, records, work, tuple(warnings))

@@ -15,7 +15,8 @@ from hpc.runs.clues import gather
 from hpc.runs.records import read_facts
 from hpc.runs.state import Look, RunState, decide
 from hpc.runs.waiting import Band, band, recent_waits
-from hpc.runs.why import Diagnosis, dependencies, diagnose
+from hpc.runs.diagnosis import Diagnosis
+from hpc.runs.why import dependencies, diagnose
 from hpc.slurm.commands import Slurm
 from hpc.slurm.query import JobRow, Wait
 

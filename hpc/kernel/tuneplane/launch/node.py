@@ -6,7 +6,7 @@ import os
 import pwd
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tuneplane.launch.limits import limit_variables
 from tuneplane.launch.place import Place
 from tuneplane.launch.ranks import WARNINGS, RankEnd, RankGroup
 from tuneplane.launch.verify import LaunchRefused, Verified, verify_inputs, verify_package, verify_training_zip
+from tuneplane.plugins.locked import LockedPlugin, python_path
 from tuneplane.record.events import EventWriter
 from tuneplane.record.files import replace_json, write_json_new
 from tuneplane.record.times import utc_now
@@ -142,7 +143,7 @@ def base_environment(place: Place, verified: Verified, env: Mapping[str, str]) -
     }
     for name, source in launch.get("inputs", {}).items():
         out[{"model": "TUNEPLANE_MODEL_PATH"}.get(name, f"TUNEPLANE_{name.upper()}_DATA")] = source["path"]
-    paths = [place.training_zip, str(place.work), env.get("PYTHONPATH", "")]
+    paths = [place.training_zip, *python_path(verified.plugins), str(place.work), env.get("PYTHONPATH", "")]
     out["PYTHONPATH"] = ":".join(p for p in paths if p)
     out["PYTHONDONTWRITEBYTECODE"] = "1"
     return out
@@ -182,8 +183,13 @@ def rank_environment(
     return out
 
 
-def _argv(launch: Mapping[str, Any]) -> list[str]:
-    return [sys.executable if word == "$PYTHON" else word for word in launch["entry"]["argv"]]
+def entry_argv(launch: Mapping[str, Any], plugins: Sequence[LockedPlugin]) -> list[str]:
+    """What one rank starts. Where algorithm plugins are locked, they are applied in that interpreter before its program. Pure."""
+    words = list(launch["entry"]["argv"])
+    if words[0] == "$PYTHON" and any(p.capability == "algorithm" for p in plugins):
+        options = words[1 : 1 + (words[1] == "-u")]
+        words = ["$PYTHON", *options, "-m", "tuneplane.plugins.rank", *words[1 + len(options) :]]
+    return [sys.executable if word == "$PYTHON" else word for word in words]
 
 
 class NodeLauncher:
@@ -286,9 +292,8 @@ class NodeLauncher:
         cwd = place.work / verified.spec["spec"]["source"]["exp"]
         for local in range(slot.ranks):
             env = rank_environment(base, place, slot, local, meeting, interface)
-            self.group.start(
-                slot.first_rank + local, _argv(launch), env, cwd, place.attempt.rank_log(slot.first_rank + local)
-            )
+            argv = entry_argv(launch, verified.plugins)
+            self.group.start(slot.first_rank + local, argv, env, cwd, place.attempt.rank_log(slot.first_rank + local))
         policies = launch["policies"]
         return self.group.wait(grace_s=float(policies["peer_grace_s"]), save_s=float(policies["lead_s"]))
 

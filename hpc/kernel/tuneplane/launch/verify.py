@@ -13,8 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuneplane import __version__
 from tuneplane.contract import schemas
 from tuneplane.contract.layout import StorageRoot
+from tuneplane.plugins.admit import admit_plugins
+from tuneplane.plugins.fault import PluginFault
+from tuneplane.plugins.locked import LockedPlugin, read_locked
+from tuneplane.plugins.locked import verify as verify_plugin
 from tuneplane.record.canonical import canonical_bytes
 from tuneplane.record.digest import FileEntry, TreeError, digest_file, digest_json, scan_tree, tree_digest_v2
 from tuneplane.record.ed25519 import verify as verify_signature
@@ -42,6 +47,7 @@ class Verified:
     admission: dict[str, Any]
     package_digest: str
     files: int
+    plugins: tuple[LockedPlugin, ...] = ()
 
 
 def _load(path: Path, code: str, what: str) -> dict[str, Any]:
@@ -137,16 +143,37 @@ def _check_signature(admission: dict[str, Any], policy: dict[str, Any]) -> None:
         raise LaunchRefused("E-JOB-008", "the signature of admission.json is not the site's")
 
 
+def _check_plugins(work: Path) -> tuple[LockedPlugin, ...]:
+    """Everything that is asked of locked plugins before any of their code runs."""
+    try:
+        return tuple(admit_plugins(work, __version__))
+    except PluginFault as fault:
+        raise LaunchRefused(fault.code, fault.message) from fault
+
+
+def _plugin_damage(work: Path) -> LaunchRefused | None:
+    """The words for a plugin whose bytes changed, which tell more than the list of files does."""
+    try:
+        for plugin in read_locked(work):
+            verify_plugin(plugin)
+    except PluginFault as fault:
+        return LaunchRefused(fault.code, fault.message) if fault.code == "E-JOB-030" else None
+    return None
+
+
 def verify_package(root: StorageRoot, run_id: str, work: Path, admission_file: Path, *, uid: int) -> Verified:
     """Everything above, in order. Reads only; raises LaunchRefused."""
-    package_digest, files = _check_files(work)
+    try:
+        package_digest, files = _check_files(work)
+    except LaunchRefused as refused:
+        raise _plugin_damage(work) or refused from None
     spec = _load(work / ".tuneplane/jobspec.json", "E-JOB-001", "jobspec.json")
     launch = _load(work / ".tuneplane/launch.json", "E-JOB-001", "launch.json")
     recipe = _load(work / ".tuneplane/recipe.json", "E-JOB-001", "recipe.json")
     admission = _load(admission_file, "E-JOB-003", "admission.json")
     _check_admission(admission, spec, package_digest, run_id, uid)
     _check_signature(admission, site_policy(root))
-    return Verified(run_id, spec, launch, recipe, admission, package_digest, files)
+    return Verified(run_id, spec, launch, recipe, admission, package_digest, files, _check_plugins(work))
 
 
 def verify_inputs(launch: dict[str, Any]) -> list[dict[str, Any]]:

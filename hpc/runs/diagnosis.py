@@ -1,0 +1,25 @@
+"""What `tp job why` answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The answer of `tp job why`: one headline, facts in order, what to do, and the lines that show it."""
+
+    headline: str
+    verdict: str
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    mend: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    end: str = ""
+    """Which kind of end it is, as playbooks name them (`hpc.plugins.playbook.ENDS`); "" while there is none."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "headline": self.headline, "verdict": self.verdict, "facts": [{"name": n, "text": t} for n, t in self.facts],
+            "mend": self.mend, "lines": self.lines, "end": self.end,
+        }  # fmt: skip
