@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+
+WHO: Final = {
+    "wait": "wait", "user": "you can mend it", "admin": "an admin can mend it", "hopeless": "it will never start as it is", "unknown": "unknown",
+}  # fmt: skip
+"""Who can do something about a run that waits, in words."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 from hpc.plugins.playbook import BUILTIN, Playbook, Thresholds
 from hpc.runs.clues import Clues
-from hpc.runs.diagnosis import Diagnosis
+from hpc.runs.diagnosis import WHO, Diagnosis
 from hpc.runs.logs import plain
 from hpc.runs.records import Facts
 from hpc.runs.state import RunState
@@ -16,9 +16,6 @@ from hpc.runs.wording import worded
 from hpc.slurm.query import JobRow
 from hpc.slurm.reasons import explain
 
-_WHO: Final = {
-    "wait": "wait", "user": "you can mend it", "admin": "an admin can mend it", "hopeless": "it will never start as it is", "unknown": "unknown",
-}  # fmt: skip
 _DEPENDENCY: Final = re.compile(r"([a-z]+):(\d+(?:_\S+?)?)(?:\+\d+)?\(?([a-z]*)\)?")
 
 
@@ -62,7 +59,7 @@ def _pending(state: RunState, parents: Mapping[str, str]) -> Diagnosis:
               for kind, job, note in dependencies(state.dependency)]  # fmt: skip
     if reason.outlook == "hopeless":
         mend.append("`tp job stop RUN` removes it from the queue.")
-    return Diagnosis(f"{state.cls}: {_WHO[reason.outlook]}", reason.outlook, found, mend)
+    return Diagnosis(f"{state.cls}: {WHO[reason.outlook]}", reason.outlook, found, mend)
 
 
 def dependencies(text: str) -> list[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hpc.plugins.playbook import BUILTIN, KnownError, Playbook
 from hpc.runs.clues import Clues
-from hpc.runs.diagnosis import Diagnosis
+from hpc.runs.diagnosis import WHO, Diagnosis
 from hpc.runs.logs import plain
 from hpc.runs.state import RunState
 
@@ -34,9 +34,9 @@ def worded(diagnosis: Diagnosis, state: RunState, clues: Clues, playbook: Playbo
 def _pending(diagnosis: Diagnosis, state: RunState, playbook: Playbook) -> Diagnosis:
     said = playbook.reason(state.reason)
     facts = [(name, said.meaning if name == "means" and said.meaning else text) for name, text in diagnosis.facts]
-    return replace(
-        diagnosis, facts=facts, verdict=said.outlook or diagnosis.verdict, mend=[*diagnosis.mend, *said.mend]
-    )
+    headline = f"{state.cls}: {WHO[said.outlook]}" if said.outlook else diagnosis.headline
+    verdict, mend = said.outlook or diagnosis.verdict, [*diagnosis.mend, *said.mend]
+    return replace(diagnosis, headline=headline, facts=facts, verdict=verdict, mend=mend)
 
 
 def _ended(diagnosis: Diagnosis, clues: Clues, playbook: Playbook) -> Diagnosis:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from hpc.plugins.requires import JobFacts, collisions, core_range, travels, unmet
 
 CUSTOM = JobFacts("0.4.0", "custom", "user-managed", "custom/custom", "slurm", runs_ranks=False)

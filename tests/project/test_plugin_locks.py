@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from hpc.errors import Refusal
 from hpc.project.plugins import read_plugins_lock, with_plugin, without_plugin, write_plugins_lock
 

@@ -12,10 +12,10 @@ from builder import RunMaker
 from fakeslurm import FakeSlurm
 
 from hpc.runs.clues import gather
+from hpc.runs.diagnosis import Diagnosis
 from hpc.runs.records import read_facts
 from hpc.runs.state import Look, RunState, decide
 from hpc.runs.waiting import Band, band, recent_waits
-from hpc.runs.diagnosis import Diagnosis
 from hpc.runs.why import dependencies, diagnose
 from hpc.slurm.commands import Slurm
 from hpc.slurm.query import JobRow, Wait
