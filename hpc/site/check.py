@@ -17,8 +17,8 @@ from tuneplane.record.canonical import CanonicalError, parse_json
 from hpc.errors.core import Refusal, Refusals
 from hpc.site.acl import acl_writers, can_read
 from hpc.site.findings import Finding, Status, from_refusal
-from hpc.site.members import owner_uid, read_member
 from hpc.site.plan import FOREIGN_BUT_HARMLESS, ROWS, SHELVES, TOP, Row
+from hpc.site.roll import owner_uid, read_member, shelf_uid
 from hpc.site.sitefile import Site, load_site, parse_site
 from hpc.site.trust import check_above, judge_part, require_admin_owned, require_owner_folder, settle
 from hpc.site.users import User, check_name, find_group, find_user, in_group
@@ -231,7 +231,10 @@ def _names(parent: Path) -> list[str]:
 
 
 def _judge_owner(root: StorageRoot, parent: Path, name: str, site: Site | None) -> None:
-    uid = find_user(check_name(name)).uid if site is None else owner_uid(root, name, site=site)
+    if parent.parent == root.registry:
+        uid = shelf_uid(root, check_name(name), site=site)
+    else:
+        uid = find_user(check_name(name)).uid if site is None else owner_uid(root, name, site=site)
     # A heir does not take state/, see `hpc.site.transfer`.
     if parent == root.state and site is not None and (member := read_member(root, name, site=site)) is not None:
         uid = member.uid
