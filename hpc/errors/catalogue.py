@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hpc.errors import catalog, cli, install, job, plugins, project, runs, sif, site, slurm, spec, store, submit, training
+from hpc.errors import catalog, cli, install, job, plugins, project, registry, runs, sif, site, slurm, spec, store, submit, training
 from hpc.errors.core import ErrorKind
 
-AREAS = (cli, spec, site, store, slurm, sif, catalog, plugins, project, install, submit, runs, job, training)
+AREAS = (cli, spec, site, store, slurm, sif, catalog, registry, plugins, project, install, submit, runs, job, training)
 
 
 def _join() -> dict[str, ErrorKind]:
