@@ -25,23 +25,25 @@ def install(ref: str, exp: str, as_json: bool) -> None:
     """
     from hpc.plugins.kind import PLUGIN
     from hpc.project.install import install as put
-    from hpc.project.project import find_project
+    from hpc.project.project import find_project, find_root
     from hpc.registry.resolve import resolve
 
     root = storage_root()
-    project = find_project(Path.cwd())
-    experiment = project.experiment(exp) if exp else None
+    where = Path.cwd()
+    project = find_project(where) if exp or find_root(where) else None
+    experiment = project.experiment(exp) if project and exp else None
     version = resolve(root, PLUGIN, ref, for_new=True, field="REF")
     if experiment is not None:
         _check(experiment, version)
-    folder = put(version, project.root)
+    base = project.root if project else where
+    folder = put(version, base)
     if experiment is not None:
         _lock(experiment, version)
     said = {"id": version.id, "version": version.version, "digest": version.digest, "digest_v2": version.digest_v2}
     if as_json:
         print_json({**said, "folder": str(folder), "experiment": experiment.name if experiment else ""})
         return
-    click.echo(f"{version}  {version.digest}\n  in {folder.relative_to(project.root)}")
+    click.echo(f"{version}  {version.digest}\n  in {folder.relative_to(base)}")
     if experiment is not None:
         click.echo(f"  locked to {experiment.name}: commit {experiment.rel}/plugins.lock.json")
     elif version.facts["manifest"]["capability"] == "recipe":

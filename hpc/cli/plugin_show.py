@@ -32,7 +32,11 @@ def ls(ctx: click.Context, capability: str, owner: str, every: bool, as_json: bo
         print_json({"plugins": [c.as_json() for c in cards], "errors": [e.as_json() for e in found.faults]})
     else:
         rows = [[c.id, c.offered or "-", c.capability, c.state, c.icon, c.summary] for c in cards]
-        click.echo(table(rows, ["PLUGIN", "VERSION", "CAPABILITY", "STATE", "", "SUMMARY"]) if rows else "no packages")
+        click.echo(
+            table(rows, ["PLUGIN", "VERSION", "CAPABILITY", "STATE", "", "SUMMARY"])
+            if rows
+            else "no packages; --all shows disabled ones, too"
+        )
         report(found.faults, as_json=False)
     ctx.exit(1 if found.faults else 0)
 
