@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
-from hpc.errors import catalog, cli, install, job, plugins, project, registry, runs, sif, site, slurm, spec, store, submit, training
+from hpc.errors import (
+    catalog,
+    cli,
+    evaluate,
+    install,
+    job,
+    plugins,
+    project,
+    registry,
+    runs,
+    sif,
+    site,
+    slurm,
+    spec,
+    store,
+    submit,
+    training,
+)
 from hpc.errors.core import ErrorKind
 
-AREAS = (cli, spec, site, store, slurm, sif, catalog, registry, plugins, project, install, submit, runs, job, training)
+AREAS = (
+    cli,
+    spec,
+    site,
+    store,
+    slurm,
+    sif,
+    catalog,
+    registry,
+    plugins,
+    project,
+    install,
+    submit,
+    runs,
+    evaluate,
+    job,
+    training,
+)
 
 
 def _join() -> dict[str, ErrorKind]:
