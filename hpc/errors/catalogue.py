@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc.errors import (
+    archive,
     catalog,
     cli,
     evaluate,
@@ -22,24 +23,7 @@ from hpc.errors import (
 )
 from hpc.errors.core import ErrorKind
 
-AREAS = (
-    cli,
-    spec,
-    site,
-    store,
-    slurm,
-    sif,
-    catalog,
-    registry,
-    plugins,
-    project,
-    install,
-    submit,
-    runs,
-    evaluate,
-    job,
-    training,
-)
+AREAS = (cli, spec, site, store, archive, slurm, sif, catalog, registry, plugins, project, install, submit, runs, evaluate, job, training)
 
 
 def _join() -> dict[str, ErrorKind]:

@@ -211,4 +211,34 @@ KINDS: dict[str, ErrorKind] = table(
         "Patterns of a playbook run over log lines of others; only a small, predictable part of regular expressions is taken.",
         "Use plain text, classes, alternatives and at most two open repetitions of single characters.",
     ),
+    ErrorKind(
+        "E-PLUGIN-070",
+        "not a review receipt",
+        "A receipt is the text that a preview printed, whole. This one was cut, changed, or made on another storage root.",
+        "Preview the archive again and use the new receipt.",
+    ),
+    ErrorKind(
+        "E-PLUGIN-071",
+        "the receipt has expired",
+        "A receipt is short-lived, so that what is imported is what was just looked at.",
+        "Preview the archive again and use the new receipt.",
+    ),
+    ErrorKind(
+        "E-PLUGIN-072",
+        "the receipt is for another user",
+        "A review counts for the person who made it.",
+        "Preview the archive yourself.",
+    ),
+    ErrorKind(
+        "E-PLUGIN-073",
+        "the archive is not the one that was reviewed",
+        "Its bytes, or the package that comes out of it, differ from what the receipt says.",
+        "Preview this archive, look at it, and use the new receipt.",
+    ),
+    ErrorKind(
+        "E-PLUGIN-074",
+        "the key for receipts is damaged",
+        "The key lies in your own folder of the storage root and makes your receipts. It is not what this tp wrote.",
+        "Remove the named file; the next preview makes a new key.",
+    ),
 )  # fmt: skip

@@ -5,49 +5,55 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, Literal
 
 MAX_PART_BYTES: Final = 240
 MAX_PATH_BYTES: Final = 1024
 BIDI: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Marks that change the order in which text is shown."""
+Kind = Literal["", "form", "length", "characters"]
 _DEVICES: Final = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\.|$)", re.IGNORECASE)
 _DRIVE: Final = re.compile(r"^[A-Za-z]:")
 
 
 def path_fault(path: str) -> str:
     """Why `path` is no normal relative POSIX path that can be stored and shown anywhere; "" if it is one."""
+    return fault_of(path)[1]
+
+
+def fault_of(path: str) -> tuple[Kind, str]:
+    """(kind, reason): `form` of a path that is not normal, `length`, or `characters`; ("", "") for a sound one."""
     if not path:
-        return "is empty"
+        return "form", "is empty"
     if path.startswith("/"):
-        return "is absolute"
+        return "form", "is absolute"
     if _DRIVE.match(path):
-        return "starts with a drive letter"
+        return "form", "starts with a drive letter"
     try:
         encoded = path.encode("utf-8")
     except UnicodeEncodeError:
-        return "is not UTF-8"
+        return "characters", "is not UTF-8"
     if len(encoded) > MAX_PATH_BYTES:
-        return f"is longer than {MAX_PATH_BYTES} bytes"
-    return next((fault for part in path.split("/") if (fault := _part_fault(part))), "")
+        return "length", f"is longer than {MAX_PATH_BYTES} bytes"
+    return next((fault for part in path.split("/") if (fault := _part_fault(part))[0]), ("", ""))
 
 
-def _part_fault(part: str) -> str:
+def _part_fault(part: str) -> tuple[Kind, str]:
     if part in ("", ".", ".."):
-        return f"has a part {part!r}"
+        return "form", f"has a part {part!r}"
     if len(part.encode("utf-8")) > MAX_PART_BYTES:
-        return f"has a part longer than {MAX_PART_BYTES} bytes"
+        return "length", f"has a part longer than {MAX_PART_BYTES} bytes"
     if "\\" in part:
-        return "has a backslash"
+        return "form", "has a backslash"
     if BIDI.search(part):
-        return "has a mark that changes the direction of text"
+        return "characters", "has a mark that changes the direction of text"
     if not part.isprintable():
-        return "has a control character"
+        return "characters", "has a control character"
     if part[-1] in ". ":
-        return "has a part that ends in a dot or space"
+        return "characters", "has a part that ends in a dot or space"
     if _DEVICES.match(part):
-        return "has a part that other systems take for a device"
-    return ""
+        return "characters", "has a part that other systems take for a device"
+    return "", ""
 
 
 def folded(path: str) -> str:
