@@ -49,3 +49,61 @@ def _report(done: Published, as_json: bool, note: str) -> None:
         return
     again = " (restored: the same bytes as were sealed)" if done.restored else ""
     click.echo(f"{done.id}@{done.version}  {done.digest}{again}\n  {done.files} files, {done.size} bytes\n  {note}")
+
+
+@click.command("import")
+@click.argument("archive", metavar="FILE.tar.gz", type=click.Path(path_type=Path))
+@click.option(
+    "--confirm", "receipt", default="", metavar="RECEIPT", help="Store what the preview with this receipt showed."
+)
+@_OWNER
+@json_option
+def import_archive(archive: Path, receipt: str, owner: str, as_json: bool) -> None:
+    """Preview a package archive of at most 32 MiB with plugin.yaml at its root; with --confirm, store the same bytes.
+
+    Nothing of it is run. The receipt is yours, lasts a quarter of an hour and fits these bytes only; both checks are made again. An imported
+    version starts disabled.
+    """
+    import os
+    import time
+
+    from hpc.plugins.importing import preview, receipt_key, redeem, scratch_folder
+    from hpc.site.members import ensure_owner
+    from hpc.site.users import real_user
+
+    root, user = storage_root(), real_user()
+    ensure_owner(root, user)
+    how: dict[str, Any] = {
+        "secret": receipt_key(root, user.name),
+        "scratch": scratch_folder(root, user.name),
+        "uid": os.getuid(),
+    }
+    if not receipt:
+        shown = preview(archive, now=time.time(), **how)
+        print_json(shown.as_json()) if as_json else _print_preview(shown, archive, owner)
+        return
+    with redeem(archive, receipt, now=time.time(), **how) as found:
+        done = _publish(found.folder, owner, method="import", archive_sha256=found.archive_digest, starts="disabled")
+    _report(done, as_json, note=f"starts disabled: tp plugin enable {done.id}@{done.version}")
+
+
+def _print_preview(shown: Any, archive: Path, owner: str) -> None:
+    from hpc.spec.text import escaped
+
+    told = shown.as_json()
+    rows = [
+        ("package", f"{told['name']} {told['version']} ({told['capability']})"),
+        *((f"requires {key}", str(value)) for key, value in told["requires"].items() if value),
+        ("digest", told["digest"]),
+        ("digest v2", told["digest_v2"]),
+        ("archive", f"{told['archive_sha256']}, {told['archive_bytes']} bytes"),
+        ("unpacked", f"{told['files']} files, {told['size']} bytes"),
+    ]
+    for label, value in rows:
+        click.echo(f"  {label:20} {escaped(value)}")
+    for warning in told["warnings"]:
+        click.echo(f"tp: note: {escaped(warning)}", err=True)
+    into = f" --owner {owner}" if owner else ""
+    click.echo(
+        f"\nstored by, within a quarter of an hour:\n  tp plugin import {archive}{into} --confirm {told['receipt']}"
+    )

@@ -181,7 +181,8 @@ def _row(version: Version, switch: Switch) -> Row:
     starts = str(version.record["starts"])
     on = switch.enabled(version.version, starts)
     notes = ["recommended"] if switch.recommended == version.version else []
-    notes += [] if on else [f"by {switch.decided_by(version.version, starts)}"]
+    by = switch.decided_by(version.version, starts)
+    notes += [] if on else ["imported, not enabled yet" if by.startswith("how") else f"by {by}"]
     notes += ["sealed"] if version.seal else []
     at = str(version.record["published"].get("at", ""))
     return Row(version.version, "enabled" if on else "disabled", version.digest, at, ", ".join(notes))
