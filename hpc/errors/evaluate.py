@@ -35,4 +35,10 @@ KINDS: dict[str, ErrorKind] = table(
         "It is not a JSON object of id, text, latency_ms, tokens and cut, or a number in it is negative or broken.",
         "Mend the line that is named.",
     ),
+    ErrorKind(
+        "E-EVAL-020",
+        "not a baseline",
+        "evaluation.baseline is neither base nor a run nor a model.",
+        "Write base, run/<run_id>, or the model's reference or path.",
+    ),
 )

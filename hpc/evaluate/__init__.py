@@ -1,0 +1,1 @@
+"""Decides: reports of evaluations, gates on their numbers, and what changed from one report to another."""
