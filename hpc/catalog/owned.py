@@ -44,7 +44,7 @@ def owned_recipe(root: StorageRoot, owner: str, name: str, version: str = "") ->
     if not _is_recipe(found.facts):
         return None
     require_content(found)
-    return load_recipe(found.content, name=name, owner=owner)
+    return load_recipe(found.content, name=name, owner=owner, package_version=found.version)
 
 
 def _is_recipe(facts: Mapping[str, Any]) -> bool:

@@ -36,6 +36,8 @@ class Recipe:
     typed: Manifest
     owner: str = ""
     """Who published it; empty for the admins' packs."""
+    package_version: str = ""
+    """The version under which a user published it: recipe.yaml's own tracks the framework's and need not move with the pack."""
 
     @property
     def id(self) -> str:
@@ -44,7 +46,7 @@ class Recipe:
 
     @property
     def version(self) -> str:
-        return self.typed.version
+        return self.package_version or self.typed.version
 
     @property
     def framework(self) -> str:
@@ -162,7 +164,7 @@ def _at(value: Any, path: str) -> Any:
     return value
 
 
-def load_recipe(folder: Path, *, name: str = "", owner: str = "") -> Recipe:
+def load_recipe(folder: Path, *, name: str = "", owner: str = "", package_version: str = "") -> Recipe:
     """Read and check one pack. `name` is what the pack must be called; the folder's own name unless it is given.
 
     Raises Refusals (every fault of recipe.yaml at once, fields prefixed with the file) or Refusal E-CATALOG-002, 005,
@@ -183,7 +185,7 @@ def load_recipe(folder: Path, *, name: str = "", owner: str = "") -> Recipe:
         message = f"the pack {typed.name!r} lies in {name!r}"
         raise Refusal("E-CATALOG-005", message, field=f"{folder}: name", found=name, allowed=typed.name)
     _check_template(folder / typed.template)
-    return Recipe(folder, value, typed, owner)
+    return Recipe(folder, value, typed, owner, package_version)
 
 
 def _placed(refusal: Refusal, folder: Path) -> Refusal:
