@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,10 +30,21 @@ def validate(ctx: click.Context, folder: Path, manifest_only: bool, as_json: boo
 
     report = look(folder, manifest_only=manifest_only)
     if as_json:
-        print_json(report.as_json())
+        print_json(_escaped(report.as_json()))
     else:
         _print(report, folder)
     ctx.exit(0 if report.good else 1)
+
+
+def _escaped(value: Any) -> Any:
+    """File names come from other people: no text of the report steers a terminal."""
+    from hpc.spec.text import escaped
+
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    return escaped(value, keep="\n\t") if isinstance(value, str) else value
 
 
 def _print(report: Report, folder: Path) -> None:

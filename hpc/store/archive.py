@@ -90,9 +90,10 @@ def read_archive(path: str | os.PathLike[str], limits: Limits = LIMITS) -> Archi
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as exc:
         raise no("E-ARCHIVE-001", f"cannot be read: {exc.strerror}", found=os.fspath(path)) from exc
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise no("E-ARCHIVE-001", "is no regular file", found=os.fspath(path))
     with os.fdopen(fd, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise no("E-ARCHIVE-001", "is no regular file", found=os.fspath(path))
         data = stream.read(limits.packed + 1)
     return judge(data, limits)
 

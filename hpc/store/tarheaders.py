@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from hpc.errors import Refusal
-from hpc.spec.text import visible
+from hpc.spec.text import escaped, visible
 from hpc.store.names import fault_of
 
 BLOCK: Final = 512
 ZERO: Final = bytes(BLOCK)
 POSIX: Final = b"ustar\x0000"
 GNU: Final = b"ustar  \x00"
-MAX_SIZE: Final = 1 << 33
+MAX_SIZE: Final = 1 << 32
 MAX_EXTENSION: Final = 1 << 16
 """Bytes of an extended header."""
 _OCTAL = re.compile(rb" *([0-7]+)[ \0]*")
@@ -98,7 +98,7 @@ def _text(field: bytes) -> bytes:
 
 
 def _shown(name: bytes) -> str:
-    return visible(name.decode("utf-8", "backslashreplace"))
+    return escaped(visible(name.decode("utf-8", "backslashreplace")))
 
 
 def pax_path(data: bytes) -> bytes | None:
