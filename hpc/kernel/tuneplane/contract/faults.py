@@ -136,4 +136,54 @@ JOB_FAULTS: Final[dict[str, tuple[str, str, str]]] = {
         "The recipe names plugins that no locked package has as its name.",
         "Lock them with `tp plugin install OWNER/NAME --exp EXP`, then submit again.",
     ),
+    "E-JOB-040": (
+        "the transform's request is not understood",
+        "The request file has another shape, an input is missing or is no file or folder, or --timeout is no time.",
+        "The message names the key; a request has api, inputs and, optionally, config.",
+    ),
+    "E-JOB-041": (
+        "the transform's output or report has no place",
+        "The output exists already, lies outside of TUNEPLANE_OUT_DIR, or its folder is missing; or a report would overwrite something else.",
+        "Name a new folder below $TUNEPLANE_OUT_DIR, and a report beside it.",
+    ),
+    "E-JOB-042": (
+        "no such provider is locked",
+        "The plugin is not locked to this job, or is no data-prep package with `execution: job`.",
+        "`tp plugin install OWNER/NAME --exp EXP`, then submit again.",
+    ),
+    "E-JOB-043": (
+        "the provider failed",
+        "It raised, ended without a result, returned something else than a TransformResult, or an input changed under it.",
+        "Its own traceback is in the job's log; the report's reason ends with its last lines.",
+    ),
+    "E-JOB-044": (
+        "the output is not what the provider listed",
+        "A file is not listed, listed twice or missing, or there is a link, a hard link or a special file.",
+        "The provider lists every file below output_dir once; its author can mend it.",
+    ),
+    "E-JOB-045": (
+        "the provider did not end in time",
+        "The deadline of --timeout passed; the provider's processes were ended and nothing was published.",
+        "Give it more with --timeout SECONDS, or less to do.",
+    ),
+    "E-JOB-046": (
+        "the transform was cancelled",
+        "TERM, INT or USR2 came (cancelled, preempted, or the end of the time limit); nothing was published.",
+        "Run it again; an output is published whole or not at all.",
+    ),
+    "E-JOB-047": (
+        "the machine could not do it",
+        "A file could not be written, read back or renamed; most often the disk or the quota is full.",
+        "The message names the path and the system's reason; make room and run again.",
+    ),
+    "E-JOB-048": (
+        "processes of the provider could not be ended",
+        "A process that the provider started was still there after KILL (another user's, or stuck in the file system).",
+        "The report lists their numbers; Slurm ends them with the job.",
+    ),
+    "E-JOB-049": (
+        "the transform did not come to its end",
+        "The report is the one from the start: the runner is still at work, or it was killed.",
+        "Look at the job's end (`tp job why RUN`); a folder .transform-* beside the output may be removed.",
+    ),
 }
