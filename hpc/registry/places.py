@@ -33,32 +33,29 @@ def names(folder: Path) -> list[str]:
         return []
 
 
-def pointers(
+def admin_pointers(
     root: StorageRoot, kinds: Sequence[Kind], site: Site | None, problems: list[Problem]
-) -> Iterator[tuple[Pointer, int]]:
-    """Every pointer there is, with the uid that its files must have (-1: an admin's). What cannot be listed goes to `problems`."""
+) -> Iterator[Pointer]:
+    """Every pointer of the admins that there is. What cannot be listed goes to `problems`."""
     try:
         for capability in filter(is_segment, names(root.activation / POLICY)):
-            yield policy_pointer(root, capability, site=site), -1
+            yield policy_pointer(root, capability, site=site)
         for kind in kinds:
             base = root.activation / SWITCHES / kind.name
             for owner in filter(is_segment, names(base)):
                 for name in filter(is_segment, names(base / owner)):
-                    yield admin_switch(root, kind, owner, name, site=site), -1
+                    yield admin_switch(root, kind, owner, name, site=site)
     except OSError as exc:
         problems.append(of_error(exc, below(root.path, exc.filename or root.activation), "list"))
-    for kind in kinds:
-        yield from owner_pointers(Shelf(root, kind, site=site), problems)
 
 
-def owner_pointers(shelf: Shelf, problems: list[Problem]) -> Iterator[tuple[Pointer, int]]:
+def owner_pointers(shelf: Shelf, problems: list[Problem]) -> Iterator[Pointer]:
     """The owners' switches of one shelf."""
     for owner in shelf.owners():
         try:
             for name in shelf.packages(owner):
                 if os.path.lexists(shelf.package(owner, name) / SWITCH):
-                    uid = shelf.uid(owner)
-                    yield owner_switch(shelf, owner, name, uid), uid
+                    yield owner_switch(shelf, owner, name, shelf.uid(owner))
         except Refusal as fault:
             problems.append(of_refusal(fault, f"registry/{shelf.kind.shelf}/{owner}", INCOMPLETE))
 

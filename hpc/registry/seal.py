@@ -19,7 +19,7 @@ from hpc.errors.core import Refusal
 from hpc.registry.content import hash_content
 from hpc.registry.generations import Pointer
 from hpc.registry.kinds import Kind
-from hpc.registry.places import names, pack_subjects, pointers, seal_subjects
+from hpc.registry.places import admin_pointers, names, owner_pointers, pack_subjects, seal_subjects
 from hpc.registry.problems import INCOMPLETE, NOTE, TAMPERED, Problem, below, of_error, of_refusal
 from hpc.registry.records import DIGEST, FILE_MODE
 from hpc.registry.resolve import against_seal, look_at
@@ -102,12 +102,17 @@ class _Sealer:
                 for name in self._listed(lambda s=shelf, o=owner: s.packages(o), shelf.path / owner):  # type: ignore[misc]
                     yield from self._package(shelf, owner, name)
                     yield self._flush
-        for pointer, _ in pointers(self.root, kinds, self.site, self.out.problems):
+        for pointer in self._pointers(kinds):
             for number in self._listed(pointer.numbers, pointer.folder):
                 yield lambda p=pointer, n=number: self._generation(p, n)  # type: ignore[misc]
             yield self._flush
         for subject, folder in pack_subjects(self.root):
             yield lambda s=subject, f=folder: self._pack(s, f)  # type: ignore[misc]
+
+    def _pointers(self, kinds: Sequence[Kind]) -> Iterator[Pointer]:
+        yield from admin_pointers(self.root, kinds, self.site, self.out.problems)
+        for kind in kinds:
+            yield from owner_pointers(Shelf(self.root, kind, site=self.site), self.out.problems)
 
     def _package(self, shelf: Shelf, owner: str, name: str) -> Iterator[Callable[[], None]]:
         for version in self._listed(lambda: shelf.versions(owner, name), shelf.package(owner, name)):
@@ -322,4 +327,5 @@ def changed(sealed: str, found: str, where: str, seal: Seal) -> Problem:
 
 
 def gone(subject: str) -> Problem:
-    return Problem(TAMPERED, "E-REG-014", f"registry/{subject}", "was sealed and is gone")
+    path = f"registry/{subject}.json" if _is_generation(subject) else f"registry/{subject}"
+    return Problem(TAMPERED, "E-REG-014", path, "was sealed and is gone")
