@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "job": ("hpc.cli.job:job", "Jobs: ls, status, logs, stop, retry, resume, why."),
     "runs": ("hpc.cli.runs:runs", "Run records: audit."),
     "run": ("hpc.cli.runs:run", "One run: share."),
+    "log": ("hpc.cli.log:log", "The witnessed log of records' digests: init, add, prove, verify, witness."),
     "jobspec": ("hpc.cli.jobspec:jobspec", "Validate a JobSpec or print its schema."),
     "recipe": ("hpc.cli.recipe:recipe", "Recipe packs and locks: ls, status, upgrade."),
     "plugin": ("hpc.cli.plugin:plugin", "Plugin packages: validate, publish, install, manage, activate."),

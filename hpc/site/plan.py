@@ -40,6 +40,7 @@ ROWS: Final = (
     *(Row(f"registry/{shelf}", "shared", 0o3775) for shelf in SHELVES),
     Row("registry/seals", "service", 0o2755),
     Row("registry/index", "service", 0o2755),
+    Row("registry/log", "service", 0o2755),
     Row("runs", "shared", 0o3775),
     Row("admitted", "service", 0o2755),
     Row("cache", "service", 0o2755),

@@ -38,6 +38,7 @@ MODES = {
     "registry/models": "3775",
     "registry/seals": "2755",
     "registry/index": "2755",
+    "registry/log": "2755",
     "runs": "3775",
     "admitted": "2755",
     "cache": "2755",
@@ -207,7 +208,7 @@ def test_root_lays_out_for_an_admin_group_and_a_service_user(
     gid = find_group(users_group)
     owners = {row.path: (root.path / row.path).lstat() for row in ROWS}
     assert {p for p, s in owners.items() if s.st_uid == service.uid} == {
-        "site/keys", "registry/seals", "registry/index", "admitted", "cache", "cache/hf", "cache/datasets", "cache/hubs",
+        "site/keys", "registry/seals", "registry/index", "registry/log", "admitted", "cache", "cache/hf", "cache/datasets", "cache/hubs",
     }  # fmt: skip
     assert {s.st_uid for s in owners.values()} == {admin.uid, service.uid}
     assert {s.st_gid for s in owners.values()} == {gid}

@@ -211,6 +211,11 @@ class StorageRoot:
     def index(self) -> Path:
         return self.registry / "index"
 
+    @property
+    def log(self) -> Path:
+        """The witnessed log: signed checkpoint, tiles and entries as plain files."""
+        return self.registry / "log"
+
     def shelf(self, kind: str) -> Path:
         """A registry shelf whose sub-folders are owners: plugins, datasets, volumes, models."""
         return self.registry / kind
