@@ -47,12 +47,12 @@ def unmet_core(plugin: LockedPlugin, core_version: str) -> str:
 def unmet_python(plugin: LockedPlugin, version: str = "") -> list[str]:
     """Where this interpreter's version (or `version`) is outside `requires.python` or the wheel's Requires-Python."""
     found = version or ".".join(map(str, sys.version_info[:3]))
-    who, asked = f"plugin {plugin.label}", {"requires.python": _requires(plugin, "python")}
+    who, asked = f"plugin {plugin.label}", {_requires(plugin, "python"): "requires.python"}
     if plugin.wheel:
-        asked["Requires-Python"] = read_wheel(plugin.wheel, who).requires_python
+        asked.setdefault(read_wheel(plugin.wheel, who).requires_python, "Requires-Python")
     return [
         f"{who} requires Python {wanted} ({what}), this one is {found}"
-        for what, wanted in asked.items()
+        for wanted, what in asked.items()
         if wanted and not _admits(wanted, found, who, what)
     ]
 

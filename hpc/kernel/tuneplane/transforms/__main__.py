@@ -42,7 +42,7 @@ def _arguments(words: list[str] | None) -> Arguments:
         metavar="DIR",
         help="the job package (default $TUNEPLANE_WORK_DIR)",
     )
-    return Arguments(**{name: value for name, value in vars(parser.parse_args(words)).items()})
+    return Arguments(**vars(parser.parse_args(words)))
 
 
 def main(words: list[str] | None = None) -> int:

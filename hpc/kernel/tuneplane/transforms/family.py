@@ -2,8 +2,8 @@
 
 As a subreaper the runner inherits every orphan below it, so a provider's process stays its descendant whatever it forks (`setsid`, double
 fork, a subreaper of its own). Out of reach is what descends from somebody else (work handed to a daemon, to another node or container), what
-another user's rights protect, and a process that takes a new session with each fork and ends at once, faster than /proc can be read. If the runner itself is killed with KILL, only the provider's first process is (PR_SET_PDEATHSIG); the rest
-is left to Slurm's cgroup.
+another user's rights protect, and a process that takes a new session with each fork and ends at once, faster than /proc can be read.
+If the runner itself is killed with KILL, only the provider's first process is (PR_SET_PDEATHSIG); the rest is left to Slurm's cgroup.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _prctl(option: int, value: int) -> bool:
     try:
         import ctypes
 
-        return ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0
+        return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 
