@@ -72,14 +72,14 @@ def validate(folder: Path, *, manifest_only: bool = False) -> Report:
 
     Does not promise that the code works, or that the folder stays as it is: publishing reads the stored copy again.
     """
-    tree = survey(folder)
     report = Report(whole=not manifest_only)
-    if (data := _manifest_bytes(tree, report)) is not None:
+    if (data := _manifest_bytes(folder, report)) is not None:
         report.manifest, faults, remarks = read_manifest(data)
         report.errors += faults
         report.warnings += remarks
     if manifest_only:
         return report
+    tree = survey(folder)
     report.errors += tree.faults
     if report.manifest is not None and not any(fault.code == "E-PLUGIN-027" for fault in tree.faults):
         _check_content(tree, report.manifest, report)
@@ -88,14 +88,15 @@ def validate(folder: Path, *, manifest_only: bool = False) -> Report:
     return report
 
 
-def _manifest_bytes(tree: Tree, report: Report) -> bytes | None:
-    message = "is a link" if MANIFEST_NAME in tree.links else "is not in the folder"
-    if MANIFEST_NAME in tree.files:
-        try:
-            return tree.read(MANIFEST_NAME, MAX_BYTES)
-        except Refusal as exc:
-            message = exc.message
-    report.errors.append(Refusal("E-PLUGIN-001", message, field=MANIFEST_NAME, found=str(tree.folder)))
+def _manifest_bytes(folder: Path, report: Report) -> bytes | None:
+    if not folder.is_dir():
+        raise Refusal("E-PLUGIN-001", "is no folder that can be read", field=str(folder))
+    path = folder / MANIFEST_NAME
+    try:
+        return Tree(folder).read(MANIFEST_NAME, MAX_BYTES)
+    except Refusal as exc:
+        message = "is a link" if path.is_symlink() else exc.message if path.exists() else "is not in the folder"
+    report.errors.append(Refusal("E-PLUGIN-001", message, field=MANIFEST_NAME, found=str(folder)))
     return None
 
 

@@ -58,10 +58,9 @@ def build_case(folder: Path, case: Mapping[str, Any]) -> Path:
     return build(folder, case["files"], **{key: case[key] for key in keys if case.get(key)})
 
 
-def algorithm(folder: Path, *, manifest: str = "", **files: Content) -> Path:
-    """A sound algorithm package with more lines in its manifest and more files (`a__b_py` is `a/b.py`)."""
-    more = {name.replace("__", "/").replace("_py", ".py"): content for name, content in files.items()}
-    return build(folder, {"plugin.yaml": ALGORITHM + manifest, "patch.py": INSTALL, **more})
+def algorithm(folder: Path, files: Mapping[str, Content] | None = None, *, manifest: str = "") -> Path:
+    """A sound algorithm package with more lines in its manifest and more files."""
+    return build(folder, {"plugin.yaml": ALGORITHM + manifest, "patch.py": INSTALL, **(files or {})})
 
 
 def chunk(kind: bytes, body: bytes = b"", crc: int | None = None) -> bytes:
