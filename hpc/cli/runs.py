@@ -21,7 +21,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 @click.group(context_settings=SETTINGS)
 def runs() -> None:
-    """Run records: ls, audit."""
+    """Run records: ls, compare, audit."""
 
 
 @click.group(context_settings=SETTINGS)
@@ -48,6 +48,45 @@ def ls(everybody: bool, owner: str, as_json: bool) -> None:
         print_json({"runs": [runview.run_json(*row) for row in rows]})
     else:
         click.echo(runview.runs_table(rows, now, with_owner=everybody) if rows else "no runs")
+
+
+@runs.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--owner", default="", metavar="USER", help="Another user's runs.")
+@click.option(
+    "--only", type=click.Choice(["settings", "data", "code", "environment", "result", "metrics"]), default=None
+)
+@json_option
+def compare(a: str, b: str, owner: str, only: str | None, as_json: bool) -> None:
+    """Show what differs between two runs: settings, data, code, environment, and what came out. From their records alone."""
+    from hpc.runs.compare import compare_runs
+
+    desk = Desk(owner)
+    paths = [resolve(desk.root, name, desk.owner) for name in (a, b)]
+    found = compare_runs(*paths)
+    differences = [d for d in found.differences if only in (None, d.section)]
+    if as_json:
+        told = {"a": paths[0].run_id, "b": paths[1].run_id, "same": dict(found.same)}
+        print_json({**told, "differences": [d.as_json() for d in differences]})
+        return
+    rows = [
+        [d.section, d.key, _shown(d.a), _shown(d.b), "" if d.delta is None else f"{d.delta:+.4g}"] for d in differences
+    ]
+    click.echo(table(rows, ["", "", paths[0].run_id, paths[1].run_id, "B - A"]) if rows else "no difference")
+    alike = ", ".join(f"{count} of {name}" for name, count in found.same.items() if count)
+    click.echo(f"\nalike: {alike or 'nothing'}")
+
+
+def _shown(value: Any, width: int = 40) -> str:
+    """One cell: a digest by its first digits, a long text cut in the middle."""
+    from hpc.spec.text import escaped
+
+    if value is None:
+        return "-"
+    text = escaped(f"{value:.6g}" if isinstance(value, float) else str(value))
+    text = text[:19] + "…" if text.startswith("sha256:") else text
+    return text if len(text) <= width else f"{text[: width // 2 - 1]}…{text[-width // 2 :]}"
 
 
 @runs.command()

@@ -93,4 +93,10 @@ KINDS: dict[str, ErrorKind] = table(
         "PNG output needs matplotlib, which the login node's installation may lack.",
         "Leave out --png for the chart in the terminal, or install tuneplane-hpc[plot].",
     ),
+    ErrorKind(
+        "E-RUNS-042",
+        "the records of a run cannot be compared",
+        "A file of its package is missing, cannot be read, or has another form.",
+        "`tp runs audit RUN` says what is wrong with it.",
+    ),
 )

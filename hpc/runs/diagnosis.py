@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-
 WHO: Final = {
     "wait": "wait", "user": "you can mend it", "admin": "an admin can mend it", "hopeless": "it will never start as it is", "unknown": "unknown",
 }  # fmt: skip
