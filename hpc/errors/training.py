@@ -44,14 +44,14 @@ KINDS: dict[str, ErrorKind] = table(
     ErrorKind(
         "E-TRAIN-010",
         "unknown hyperparameter",
-        "A name that deepspeed/sft does not declare.",
-        "`tp methods deepspeed/sft` lists all names.",
+        "A name that the method does not declare.",
+        "`tp methods deepspeed/sft` lists all names; other methods have theirs.",
     ),
     ErrorKind(
         "E-TRAIN-011",
         "a hyperparameter is out of range",
         "A value has the wrong type or lies outside the declared range.",
-        "`tp methods deepspeed/sft` shows type and range of each.",
+        "`tp methods` with the method's name shows type and range of each.",
     ),
     ErrorKind(
         "E-TRAIN-012",
@@ -78,6 +78,12 @@ KINDS: dict[str, ErrorKind] = table(
         "Use all-linear, or names out of the list in the message.",
     ),
     ErrorKind(
+        "E-TRAIN-016",
+        "hyperparameters contradict each other",
+        "Each is in its range, and together they mean nothing.",
+        "Change one of them as the message says.",
+    ),
+    ErrorKind(
         "E-TRAIN-020",
         "the rows cannot be read",
         "The file is missing or not readable in the job.",
@@ -86,7 +92,7 @@ KINDS: dict[str, ErrorKind] = table(
     ErrorKind(
         "E-TRAIN-021",
         "a line is no row",
-        "It is not JSON, or has neither `messages` nor `prompt` and `completion` of the right form.",
+        "It is not JSON, or has not the form that the method reads: an answer, a preference, or a judged answer.",
         "Mend the lines that are named; each is one JSON object.",
     ),
     ErrorKind(

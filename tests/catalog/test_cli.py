@@ -79,8 +79,7 @@ def test_recipe_ls_shows_the_catalogue_in_force(tp: Tp, root: StorageRoot) -> No
     assert tp("recipe", "ls") == 0
     assert tp.out.splitlines()[0] == f"catalogue: {root.recipes}"
     assert [line.split()[:2] for line in tp.out.splitlines()[2:]] == [
-        ["custom/custom", "1.0.0"],
-        ["deepspeed/sft", "1.0.0"],
+        [recipe, "1.0.0"] for recipe in Catalogue.shipped().ids()
     ]
     assert tp.json("recipe", "ls")["recipes"][0]["runtimes"] == {"user-managed": "general-1"}
 

@@ -1,23 +1,27 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 import tuneplane
-from tuneplane.training.settings import FIELDS
+from tuneplane.training.settings import SFT, Table
+from tuneplane.training.tables import TABLES
 
 from hpc.catalog.locks import admits_core
 from hpc.catalog.shelf import Catalogue
 from hpc.catalog.shipped import shipped
 
+METHODS = ["custom/custom", "deepspeed/dpo", "deepspeed/sft"]
 
-def test_the_shipped_catalogue_has_the_two_first_methods() -> None:
+
+def test_the_shipped_catalogue_has_these_methods() -> None:
     good, bad = Catalogue.shipped().readable()
-    assert [r.id for r in good] == ["custom/custom", "deepspeed/sft"]
+    assert [r.id for r in good] == METHODS
     assert bad == []
 
 
-@pytest.mark.parametrize("recipe_id", ["custom/custom", "deepspeed/sft"])
+@pytest.mark.parametrize("recipe_id", METHODS)
 def test_a_shipped_pack_has_no_typo_admits_this_core_and_carries_its_entry(recipe_id: str) -> None:
     recipe = Catalogue.shipped().get(recipe_id)
     assert recipe.typed.unknown_keys() == []
@@ -37,15 +41,16 @@ def test_the_custom_recipe_runs_train_sh_in_the_general_runtime_without_paramete
     assert os.access(shipped("recipes") / "custom/custom/template/train.sh", os.X_OK)
 
 
-def test_the_sft_recipe_declares_exactly_what_the_training_program_reads() -> None:
-    recipe = Catalogue.shipped().get("deepspeed/sft")
+@pytest.mark.parametrize("table", [SFT, *TABLES.values()], ids=lambda t: t.method)
+def test_a_recipe_declares_exactly_what_the_training_program_reads(table: Table[Any]) -> None:
+    recipe = Catalogue.shipped().get(f"deepspeed/{table.method}")
     assert (recipe.default_version, recipe.runtime_id()) == ("0.19.8", "deepspeed-0.19.8")
     assert (recipe.roles, recipe.required_inputs) == (["trainer"], ["model", "train"])
     declared = {
         n: (p.type, p.default, p.min, p.max, p.exclusive_min, tuple(p.choices), p.doc)
         for n, p in recipe.typed.params.items()
     }
-    assert declared == {f.name: (f.kind, f.default, f.low, f.high, f.above, f.choices, f.doc) for f in FIELDS}
+    assert declared == {f.name: (f.kind, f.default, f.low, f.high, f.above, f.choices, f.doc) for f in table.fields}
     assert all(p.path == f"training.{n}" and p.group for n, p in recipe.typed.params.items())
     assert recipe.configured({"training": {"lora_rank": 8}}) == {"lora_rank": 8}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpc.catalog.shelf import Catalogue
 from hpc.cli.main import main
 
 
@@ -71,7 +72,7 @@ def test_new_wants_a_method_or_a_source(lab: Path, tp: Any) -> None:
     ):
         code, _, err = tp("new", *args)
         assert code == 64
-        assert "methods: custom/custom, deepspeed/sft" in err
+        assert f"methods: {', '.join(Catalogue.shipped().ids())}" in err
     code, out, _ = tp("new", "x", "--method", "sft", "--json")
     assert (code, errors(out)) == (1, [("E-CATALOG-001", "spec.recipe.name")])
 
@@ -119,7 +120,8 @@ def test_outside_of_a_project_every_command_says_so(tmp_path: Path, monkeypatch:
 def test_methods_list_and_one_method(tp: Any) -> None:
     code, out, _ = tp("methods")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[:3]] == ["METHOD", "custom/custom", "deepspeed/sft"]
+    shipped = Catalogue.shipped().ids()
+    assert [line.split()[0] for line in out.splitlines()[: len(shipped) + 1]] == ["METHOD", *shipped]
     code, out, _ = tp("methods", "deepspeed/sft")
     assert code == 0
     assert "  needs     model, train\n" in out
@@ -128,7 +130,7 @@ def test_methods_list_and_one_method(tp: Any) -> None:
     assert "training.learning_rate" in row
     found = json.loads(tp("methods", "deepspeed/sft", "--json")[1])
     assert found["params"]["lr_schedule"]["choices"] == ["linear", "cosine", "constant"]
-    assert [m["id"] for m in json.loads(tp("methods", "--json")[1])["methods"]] == ["custom/custom", "deepspeed/sft"]
+    assert [m["id"] for m in json.loads(tp("methods", "--json")[1])["methods"]] == shipped
     assert tp("methods", "custom/custom")[1].endswith("no parameters\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,31 @@ def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out.write_text("\n".join(train) + "\n")
     held_out_path(out).write_text("\n".join(held_out) + "\n")
     return out
+
+
+@pytest.fixture(scope="session")
+def wrong_sums(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """200 additions of a form with far-off wrong sums, written once a form; 20 held-out ones lie beside them."""
+    from tuneplane.training.sums import held_out_path, make
+
+    folder = tmp_path_factory.mktemp("forms")
+
+    def rows(form: str) -> Path:
+        out = folder / f"{form}.jsonl"
+        if not out.exists():
+            for path, lines in zip((out, held_out_path(out)), make(200, 20, 0, form, "far"), strict=True):
+                path.write_text("\n".join(lines) + "\n")
+        return out
+
+    return rows
+
+
+@pytest.fixture(scope="session")
+def lessons(tmp_path_factory: pytest.TempPathFactory, tiny: Path, wrong_sums: Callable[[str], Path], warm: Any) -> Any:
+    """Short runs of the methods, each made once and looked at in several tests."""
+    from lessons import Lessons
+
+    return Lessons(tmp_path_factory, tiny, wrong_sums, warm)
 
 
 @pytest.fixture(scope="session")

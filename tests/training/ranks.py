@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -16,7 +17,8 @@ from typing import Any
 from warm import WarmProcess, WarmServer
 
 ROOT = Path(__file__).resolve().parents[2]
-ENTRY = ROOT / "recipes" / "deepspeed" / "sft" / "template" / "train.py"
+RECIPES = ROOT / "recipes" / "deepspeed"
+ENTRY = RECIPES / "sft" / "template" / "train.py"
 RUN_ID = "run-4f2a91c0"
 
 
@@ -84,15 +86,37 @@ class Attempt:
             assert time.monotonic() < end, f"{what} did not come\n{self.log(0)[-3000:]}"
             time.sleep(0.02)
 
+    def weights(self) -> dict[str, str]:
+        """Digests of the artefact's weight files."""
+        files = sorted((self.out / "final").glob("*.safetensors"))
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
     def signal(self, number: signal.Signals) -> None:
         for process in self.processes:
             process.send_signal(number)
 
 
+def assert_continues(attempt: Attempt, whole: Attempt, done: int) -> None:
+    """`attempt` began after step `done` and computed the rest exactly as `whole` did."""
+    free = ("time", "elapsed_s", "tokens_per_s")
+
+    def lines(of: Attempt) -> dict[int, dict[str, Any]]:
+        return {m["step"]: {k: v for k, v in m.items() if k not in free} for m in of.metrics()}
+
+    steps = whole.result()["steps"]
+    assert lines(attempt) == {step: line for step, line in lines(whole).items() if step > done}
+    assert attempt.weights() == whole.weights()
+    assert len(attempt.weights()) == 1
+    kept = {"final_loss", "tokens", "steps", "samples_sha256", "parameters_trainable"}
+    kept |= {k for k in whole.result() if k.startswith("validation_")}
+    assert {k: attempt.result()[k] for k in kept} == {k: whole.result()[k] for k in kept}
+    assert f"at step {done} of {steps}: step-{done:09d} verified" in attempt.log(0)
+
+
 class Run:
     """One run directory; `start` makes its next attempt."""
 
-    def __init__(self, root: Path, model: Path, train: Path, **hyperparams: Any) -> None:
+    def __init__(self, root: Path, model: Path, train: Path, method: str = "sft", **hyperparams: Any) -> None:
         self.root, self.model, self.train = root, model, train
         self.hyperparams = {
             "max_length": 128,
@@ -105,7 +129,7 @@ class Run:
         self.policies: dict[str, Any] = {"peer_timeout_s": 30, "lead_s": 60, "rendezvous_timeout_s": 60}
         self.peft: dict[str, Any] | None = None
         self.validation: Path | None = None
-        self.entry = ENTRY
+        self.entry = RECIPES / method / "template" / "train.py"
         self.warm: WarmServer | None = None
         self.attempts = 0
 

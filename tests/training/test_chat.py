@@ -178,3 +178,17 @@ def test_dropping_a_turn_keeps_system_messages_wherever_they_stand() -> None:
     once = without_oldest_turn(rows)
     assert once == (SYSTEM, rows[3], *turn("d", "e"))
     assert without_oldest_turn(once) is None
+
+
+def test_both_answers_of_a_pair_lose_the_same_turns(tokenizer: Any) -> None:
+    talk = [*turn("What is 1 + 2?", "3"), *turn("What is 2 + 2?", "4"), {"role": "user", "content": "What is 3 + 3?"}]
+    rows = [chat(*talk, {"role": "assistant", "content": text}) for text in ("6", "6 " * 40)]
+    whole = Encoder(tokenizer, 400, "error").encode_groups([rows])[0]
+    assert isinstance(whole, list)
+    for room in (len(whole[1].ids) - 1, len(whole[1].ids) - 30):
+        got = Encoder(tokenizer, room, "truncate").encode_groups([rows])[0]
+        assert isinstance(got, list)
+        assert asked(tokenizer, got[0]) == asked(tokenizer, got[1])
+        assert "What is 1 + 2?" not in asked(tokenizer, got[0])
+        assert learnt(tokenizer, got[0]) == "6<|im_end|>\n"
+        assert len(got[1].ids) <= room

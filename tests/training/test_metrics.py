@@ -36,11 +36,13 @@ def test_every_step_is_a_line_of_json_and_only_some_are_printed(
 def test_saves_and_validation_have_their_own_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reporter = Reporter(tmp_path, True, 1, 9)
     reporter.saved(4, 1.5, 2_000_000, "warning")
-    reporter.validation(4, 1.25)
+    reporter.validation(4, {"loss": 1.25, "accuracy": 0.5})
     save = json.loads((tmp_path / "saves.jsonl").read_text())
     assert (save["step"], save["seconds"], save["bytes"], save["reason"]) == (4, 1.5, 2_000_000, "warning")
-    assert json.loads((tmp_path / "metrics.jsonl").read_text())["validation_loss"] == 1.25
-    assert capsys.readouterr().out == "step 4/9  saved (warning), 2.0 MB in 1.50 s\nstep 4/9  validation loss 1.250\n"
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["validation_accuracy"] == 0.5
+    assert capsys.readouterr().out == (
+        "step 4/9  saved (warning), 2.0 MB in 1.50 s\nstep 4/9  validation loss 1.250  accuracy 0.500\n"
+    )
 
 
 def test_other_ranks_write_and_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 from tuneplane.training.model import check_folder, identity, load_model, load_tokenizer, tokenizer_digest
 from tuneplane.training.refusals import Refused
-from tuneplane.training.settings import parse
+from tuneplane.training.settings import SFT, Settings, parse
+
+
+def chosen(**hyperparams: Any) -> Settings:
+    return parse(hyperparams, None, SFT)
 
 
 @pytest.fixture
@@ -63,7 +67,7 @@ def test_a_model_whose_weights_do_not_fit_its_configuration_is_refused(folder: P
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "nobody-knows-it", "architectures": None}))
     with pytest.raises(Refused, match="E-TRAIN-034"):
-        load_model(folder, parse({}), torch.float32)
+        load_model(folder, chosen(), torch.float32)
 
 
 def test_code_in_a_model_folder_is_not_run(folder: Path, tmp_path: Path) -> None:
@@ -75,7 +79,7 @@ def test_code_in_a_model_folder_is_not_run(folder: Path, tmp_path: Path) -> None
     config |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.M", "AutoModelForCausalLM": "evil.M"}}
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(Refused, match="E-TRAIN-034"):
-        load_model(folder, parse({}), torch.float32)
+        load_model(folder, chosen(), torch.float32)
     assert not witness.exists()
 
 
@@ -85,13 +89,13 @@ def test_lora_targets_that_the_model_has_not_are_refused_with_those_it_has(folde
     with pytest.raises(
         Refused, match=r"E-TRAIN-015 (.|\n)*allowed  down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
     ):
-        load_model(folder, parse({"lora_rank": 4, "lora_targets": "query"}), torch.float32)
+        load_model(folder, chosen(lora_rank=4, lora_targets="query"), torch.float32)
 
 
 def test_lora_goes_where_it_is_told_and_trains_nothing_else(folder: Path) -> None:
     import torch
 
-    model = load_model(folder, parse({"lora_rank": 4, "lora_targets": "q_proj, v_proj"}), torch.float32)
+    model = load_model(folder, chosen(lora_rank=4, lora_targets="q_proj, v_proj"), torch.float32)
     trained = {n for n, p in model.named_parameters() if p.requires_grad}
     assert len(trained) == 2 * 2 * 2
     assert all("lora_" in n and ("q_proj" in n or "v_proj" in n) for n in trained)

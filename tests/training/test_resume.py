@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import signal
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import Attempt, Run
+from ranks import Attempt, Run, assert_continues
 from tuneplane.training.sums import held_out_path
 
 pytestmark = pytest.mark.train
@@ -58,23 +57,6 @@ def straight(make: Make) -> Straight:
         return known[key]
 
     return run
-
-
-def weights(attempt: Attempt) -> dict[str, str]:
-    files = sorted((attempt.out / "final").glob("*.safetensors"))
-    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
-
-
-def assert_continues(attempt: Attempt, whole: Attempt, done: int) -> None:
-    """`attempt` began after step `done` and computed the rest exactly as `whole` did."""
-    exact = ("loss", "lr", "grad_norm", "tokens", "total_steps")
-    wanted = {m["step"]: [m[k] for k in exact] for m in whole.metrics() if m["step"] > done}
-    assert {m["step"]: [m[k] for k in exact] for m in attempt.metrics()} == wanted
-    assert weights(attempt) == weights(whole)
-    assert len(weights(attempt)) == 1
-    kept = ("final_loss", "validation_loss", "tokens", "steps", "samples_sha256", "parameters_trainable")
-    assert {k: attempt.result()[k] for k in kept} == {k: whole.result()[k] for k in kept}
-    assert f"at step {done} of {STEPS}: step-{done:09d} verified" in attempt.log(0)
 
 
 @pytest.mark.parametrize(("zero", "rank"), CASES, ids=NAMES)
@@ -180,7 +162,7 @@ def test_a_run_that_was_interrupted_in_its_export_exports_without_training_again
     shutil.copytree(whole.root / "checkpoints", run.root / "checkpoints")
     attempt = run.complete()
     assert attempt.metrics() == []
-    assert weights(attempt) == weights(whole)
+    assert attempt.weights() == whole.weights()
     assert attempt.result()["steps"] == STEPS
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tuneplane.training.refusals import Refused
-from tuneplane.training.rows import MAX_FAULTS, parse_row, read_rows
+from tuneplane.training.rows import FORMS, MAX_FAULTS, parse_row, read_examples, read_rows
 
 USER = {"role": "user", "content": "q"}
 ANSWER = {"role": "assistant", "content": "a"}
@@ -66,3 +66,57 @@ def test_a_file_of_another_kind_is_not_named_line_by_line_for_ever(tmp_path: Pat
 def test_a_missing_file_is_refused_by_path(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"E-TRAIN-020 .*none\.jsonl: cannot be read"):
         list(read_rows(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"prompt": [USER], "chosen": [ANSWER], "rejected": [{**ANSWER, "content": "b"}]},
+        {"chosen": [USER, ANSWER], "rejected": [USER, {**ANSWER, "content": "b"}]},
+    ],
+    ids=["prompt", "shared-beginning"],
+)
+def test_a_preference_of_conversations(value: dict[str, object]) -> None:
+    example = FORMS["preference"](value, 4)
+    assert [row.messages for row in example.rows] == [(USER, ANSWER), (USER, {**ANSWER, "content": "b"})]
+    assert example.line == 4
+
+
+def test_a_preference_of_texts() -> None:
+    example = FORMS["preference"]({"prompt": "q", "chosen": "a", "rejected": "b"}, 1)
+    assert [(row.prompt, row.completion) for row in example.rows] == [("q", "a"), ("q", "b")]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ([], "not an object"),
+        ({"prompt": "q", "chosen": "a"}, "needs both `chosen` and `rejected`"),
+        ({"prompt": "q", "chosen": "a", "rejected": "a"}, "are equal"),
+        ({"prompt": "q", "chosen": "a", "rejected": ""}, "`rejected` is empty"),
+        ({"prompt": "q", "chosen": "a", "rejected": [ANSWER]}, "`prompt` and `rejected` must both be text"),
+        ({"prompt": "q", "chosen": [USER, ANSWER], "rejected": [USER, ANSWER]}, "must both be text, or both be lists"),
+        ({"chosen": "a", "rejected": "b"}, "`chosen` is not a list of messages"),
+        ({"chosen": [ANSWER], "rejected": [ANSWER]}, "`chosen` holds no question"),
+        ({"chosen": [USER, ANSWER], "rejected": [{**USER, "content": "?"}, ANSWER]}, "answer different prompts"),
+        ({"prompt": [USER], "chosen": [USER, ANSWER], "rejected": [ANSWER]}, "`chosen` holds more than one message"),
+    ],
+)
+def test_a_line_that_is_no_preference_is_refused_with_the_reason(value: object, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        FORMS["preference"](value, 1)
+
+
+def test_judged_answers_have_a_label_that_is_true_or_false() -> None:
+    for value in ({"prompt": "q", "completion": "a"}, {"messages": [USER, ANSWER]}):
+        assert [FORMS["judged"]({**value, "label": good}, 1).good for good in (True, False)] == [True, False]
+        for label in (1, "yes", None):
+            with pytest.raises(ValueError, match="`label` is neither true nor false"):
+                FORMS["judged"]({**value, "label": label}, 1)
+
+
+def test_a_line_of_another_form_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"prompt": "q", "chosen": "a", "rejected": "b"}\n{"prompt": "q", "completion": "a"}\n')
+    with pytest.raises(Refused, match=r"E-TRAIN-021 pairs\.jsonl:2: needs both `chosen` and `rejected`"):
+        list(read_examples(path, "preference"))

@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tuneplane.training import settings as module
 from tuneplane.training.refusals import Refused
-from tuneplane.training.settings import FIELDS, parse
+from tuneplane.training.settings import FIELDS, SFT, Settings
+from tuneplane.training.tables import TABLES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "training.md"
+
+
+def parse(hyperparams: dict[str, Any], peft: dict[str, Any] | None = None) -> Settings:
+    return module.parse(hyperparams, peft, SFT)
 
 
 def refused(hyperparams: dict[str, Any], peft: dict[str, Any] | None = None) -> list[tuple[str, str]]:
@@ -97,10 +103,38 @@ def test_only_what_does_not_touch_the_numbers_may_change_between_attempts() -> N
     assert len(one.exact()) == len(FIELDS) - 4
 
 
+def documented(text: str, heading: str) -> dict[str, str]:
+    """The rows of the hyperparameter table under a heading of the page."""
+    section = text.partition(f"\n{heading}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|$", section, re.MULTILINE)
+    return {name: re.sub(r"\\?\|", "¦", row) for name, row in rows}
+
+
+def row_of(field: module.Field) -> str:
+    default = str(field.default).lower() if field.kind == "bool" else field.default
+    return f"{field.allowed} | {default} | {field.doc}".replace("|", "¦")
+
+
 def test_the_documented_table_is_the_code_s_table() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|$", DOCS.read_text(), re.MULTILINE))
-    expected = {
-        f.name: f"{f.allowed} | {str(f.default).lower() if f.kind == 'bool' else f.default} | {f.doc}".replace("|", "¦")
-        for f in FIELDS
+    assert documented(DOCS.read_text(), "## Hyperparameters") == {f.name: row_of(f) for f in FIELDS}
+
+
+@pytest.mark.parametrize("method", TABLES)
+def test_the_documented_table_of_a_method_has_its_own_names_and_its_other_defaults(method: str) -> None:
+    known = {f.name: f for f in FIELDS}
+    assert documented(DOCS.read_text(), f"### deepspeed/{method}") == {
+        f.name: row_of(f) for f in TABLES[method].fields if f != known.get(f.name)
     }
-    assert {n: re.sub(r"\\?\|", "¦", r) for n, r in rows.items() if n in expected} == expected
+
+
+@pytest.mark.parametrize("method", TABLES)
+def test_a_method_s_settings_have_an_attribute_a_field(method: str) -> None:
+    table = TABLES[method]
+    made = module.parse({}, None, table)
+    assert {f.name: getattr(made, f.name) for f in table.fields} == {f.name: f.default for f in table.fields}
+    assert set(made.exact()) == {f.name for f in table.fields if f.exact}
+
+
+def test_values_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(Refused, match=r"E-TRAIN-016 hyperparams.label_smoothing: ipo has no such term"):
+        module.parse({"loss_type": "ipo", "label_smoothing": 0.1}, None, TABLES["dpo"])

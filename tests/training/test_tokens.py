@@ -47,12 +47,18 @@ def test_p65_the_same_content_is_tokenised_once(tmp_path: Path, tokenizer: Any) 
     assert os.stat(first / "meta.json").st_mtime_ns == stamp
 
 
-@pytest.mark.parametrize("change", ["rows", "tokenizer", "length", "policy"])
+@pytest.mark.parametrize("change", ["rows", "tokenizer", "length", "policy", "form"])
 def test_anything_that_changes_the_tokens_changes_the_folder(tmp_path: Path, tokenizer: Any, change: str) -> None:
     source = write(tmp_path / "rows.jsonl", [" one"])
     first = ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer))
     if change == "rows":
         write(source, [" two"])
+    if change == "form":
+        source.write_text('{"prompt": "p", "completion": " one", "label": true}\n')
+        assert ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer)) != first
+        first = ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer))
+        assert ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer), "judged") != first
+        return
     digest = TOKENIZER[:-1] + "1" if change == "tokenizer" else TOKENIZER
     other = encoder(tokenizer, 100 if change == "length" else 200, "skip" if change == "policy" else "error")
     assert ensure(tmp_path / "cache", source, digest, other) != first
@@ -113,3 +119,42 @@ def test_what_an_attempt_left_half_made_does_not_count(tmp_path: Path, tokenizer
     assert ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer)) == folder
     assert is_whole(folder)
     assert not half.exists()
+
+
+def test_the_answers_of_a_pair_are_neighbours(tmp_path: Path, tokenizer: Any) -> None:
+    source = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": "p", "chosen": f" {n}", "rejected": f" {n}{n}"} for n in (1, 2, 3)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokens = open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer), "preference"))
+    assert (len(tokens), tokens.examples, tokens.meta["counts"]["kept"]) == (6, 3, 3)
+    texts = [[tokenizer.decode(tokens.row(i)[0]) for i in tokens.rows_of(e)] for e in range(3)]
+    assert texts == [[f"p {n}<|im_end|>", f"p {n}{n}<|im_end|>"] for n in (1, 2, 3)]
+    assert [tokens.row(i)[1] for i in range(6)] == [1] * 6
+    assert tokens.labels is None
+
+
+def test_labels_come_back_with_their_rows_and_their_file_is_guarded(tmp_path: Path, tokenizer: Any) -> None:
+    source = tmp_path / "judged.jsonl"
+    rows = [{"prompt": "p", "completion": " 1" * n, "label": good} for n, good in ((1, True), (40, True), (2, False))]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 20, "skip"), "judged")
+    assert open_tokens(folder).labels.tolist() == [1, 0]
+    (folder / "labels.bin").write_bytes(b"\x01\x01")
+    assert not is_whole(folder)
+    assert (
+        open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 20, "skip"), "judged")).labels[1]
+        == 0
+    )
+
+
+@pytest.mark.parametrize(("policy", "counts"), [("skip", (1, 0, 1, 0)), ("truncate", (2, 1, 0, 0))])
+def test_a_pair_is_over_long_when_one_of_its_answers_is(
+    tmp_path: Path, tokenizer: Any, policy: str, counts: tuple[int, ...]
+) -> None:
+    source = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": "p", "chosen": " 1", "rejected": " 2" * n} for n in (1, 40)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokens = open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 20, policy), "preference"))
+    found = tokens.meta["counts"]
+    assert tuple(found[k] for k in ("kept", "truncated", "skipped", "unfit")) == counts
+    assert max(tokens.length(i) for i in range(len(tokens))) <= 20

@@ -22,6 +22,30 @@ def test_sums_are_right_disjoint_and_the_same_for_the_same_seed() -> None:
         assert (system["role"], answer["content"]) == ("system", str(int(a) + int(b)))
 
 
+@pytest.mark.parametrize("wrong", ["near", "far"])
+def test_wrong_sums_are_wrong_and_as_far_off_as_was_said(wrong: str) -> None:
+    train, held_out = make(300, 50, 4, "preference", wrong)
+    assert make(300, 50, 4, "preference", wrong) == (train, held_out)
+    for line in train + held_out:
+        value = json.loads(line)
+        a, b = value["prompt"][1]["content"].removeprefix("What is ").removesuffix("?").split(" + ")
+        chosen, rejected = (int(value[side][0]["content"]) for side in ("chosen", "rejected"))
+        assert chosen == int(a) + int(b)
+        off = abs(rejected - chosen)
+        assert (1 <= off <= 9 and rejected >= 0) if wrong == "near" else (off % 100 == 0 and 100 <= off <= 800)
+
+
+def test_judged_sums_are_labelled_as_they_are() -> None:
+    train, _ = make(300, 50, 4, "judged", "near")
+    labels = []
+    for line in train:
+        value = json.loads(line)
+        a, b = value["prompt"][1]["content"].removeprefix("What is ").removesuffix("?").split(" + ")
+        labels.append(value["label"])
+        assert value["label"] == (int(value["completion"][0]["content"]) == int(a) + int(b))
+    assert 100 < sum(labels) < 200
+
+
 def test_sums_writes_two_files_and_refuses_more_rows_than_there_are(tmp_path: Path) -> None:
     out = tmp_path / "a" / "sums.jsonl"
     command = [sys.executable, "-m", "tuneplane.training.sums", str(out), "--seed", "1"]

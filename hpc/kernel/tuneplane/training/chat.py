@@ -7,7 +7,7 @@ the rendered prompt: the prompt's ids must be an exact prefix of the whole row's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuneplane.training.refusals import Reason
@@ -43,6 +43,17 @@ class Encoder:
 
     def encode(self, rows: Sequence[Row]) -> list[Encoded | Reason | str]:
         """A result a row: its ids, a reason to refuse, or `skipped` / `unfit`."""
+        return [got[0] if isinstance(got, list) else got for got in self.encode_groups([(row,) for row in rows])]
+
+    def encode_groups(self, groups: Sequence[Sequence[Row]]) -> list[list[Encoded] | Reason | str]:
+        """A result a group of answers to one prompt: the ids of each, or one reason, `skipped` or `unfit` for all of them.
+
+        `truncate` drops the same turns from all, so that they still answer one prompt.
+        """
+        joined = iter(self._joined([row for rows in groups for row in rows]))
+        return [self._fit(rows, [next(joined) for _ in rows]) for rows in groups]
+
+    def _joined(self, rows: Sequence[Row]) -> list[Encoded | Reason]:
         pairs: list[tuple[str, str] | Reason] = []
         for row in rows:
             try:
@@ -51,18 +62,36 @@ class Encoder:
                 pairs.append(self._reason(row, "E-TRAIN-022", f"the chat template refuses it: {exc}"))
         texts = [text for pair in pairs if isinstance(pair, tuple) for text in pair]
         ids = iter(self.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else [])
-        out: list[Encoded | Reason | str] = []
-        for row, pair in zip(rows, pairs, strict=True):
-            out.append(pair if isinstance(pair, Reason) else self._fit(row, self._join(row, next(ids), next(ids))))
-        return out
+        return [
+            pair if isinstance(pair, Reason) else self._join(row, next(ids), next(ids))
+            for row, pair in zip(rows, pairs, strict=True)
+        ]
+
+    def prompts(self, rows: Sequence[Row]) -> list[list[int] | Reason]:
+        """The ids of questions without their answers, as `encode` begins them: `messages` up to the question, or `prompt`."""
+        texts: list[str | Reason] = []
+        for row in rows:
+            try:
+                texts.append(self._asked(row.messages) if row.messages else row.prompt)
+            except Exception as exc:  # a template raises what it likes
+                texts.append(self._reason(row, "E-TRAIN-022", f"the chat template refuses it: {exc}"))
+        plain = [text for text in texts if isinstance(text, str)]
+        ids = iter(self.tokenizer(plain, add_special_tokens=False)["input_ids"] if plain else [])
+        return [
+            text if isinstance(text, Reason) else next(ids) if row.messages else self._begin + next(ids)
+            for row, text in zip(rows, texts, strict=True)
+        ]
+
+    def _asked(self, messages: Sequence[Message]) -> str:
+        if not self.has_template:
+            raise ValueError("the model's tokenizer has none; give `prompt` and `completion` as text instead")
+        return self._render(messages, ask=True)
 
     def _texts(self, row: Row) -> tuple[str, str]:
         """The prompt and the whole row as text."""
         if not row.messages:
             return row.prompt, row.prompt + row.completion
-        if not self.has_template:
-            raise ValueError("the model's tokenizer has none; give `prompt` and `completion` as text instead")
-        return self._render(row.messages[:-1], ask=True), self._render(row.messages, ask=False)
+        return self._asked(row.messages[:-1]), self._render(row.messages, ask=False)
 
     def _render(self, messages: Sequence[Message], *, ask: bool) -> str:
         text = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=ask)
@@ -94,35 +123,40 @@ class Encoder:
     def _show(self, ids: list[int]) -> str:
         return repr([self.tokenizer.decode([i]) for i in ids])
 
-    def _fit(self, row: Row, got: Encoded | Reason) -> Encoded | Reason | str:
-        if isinstance(got, Reason) or len(got.ids) <= self.max_length:
+    def _fit(self, rows: Sequence[Row], found: Sequence[Encoded | Reason]) -> list[Encoded] | Reason | str:
+        got: list[Encoded] = []
+        for one in found:
+            if isinstance(one, Reason):
+                return one
+            got.append(one)
+        longest = max(len(g.ids) for g in got)
+        if longest <= self.max_length:
             return got
         if self.over_long == "skip":
             return "skipped"
         if self.over_long == "error":
-            reason = self._reason(row, "E-TRAIN-024", "longer than max_length")
-            return Reason(
-                reason.code,
-                reason.message,
-                field=reason.field,
-                found=f"{len(got.ids)} tokens",
-                allowed=f"{self.max_length} tokens",
-            )
-        return self._shorten(row, got)
+            reason = self._reason(rows[0], "E-TRAIN-024", "longer than max_length")
+            return replace(reason, found=f"{longest} tokens", allowed=f"{self.max_length} tokens")
+        return self._shorten(rows, got)
 
-    def _shorten(self, row: Row, got: Encoded) -> Encoded | Reason | str:
-        messages = row.messages
-        while len(got.ids) > self.max_length and (fewer := without_oldest_turn(messages)) is not None:
-            messages = fewer
-            shorter = Row(row.line, messages=messages)
-            prompt, whole = (self.tokenizer(t, add_special_tokens=False)["input_ids"] for t in self._texts(shorter))
-            joined = self._join(shorter, prompt, whole)
-            if isinstance(joined, Reason):
-                return joined
-            got = joined
-        if got.prompt >= self.max_length:
+    def _shorten(self, rows: Sequence[Row], got: list[Encoded]) -> list[Encoded] | Reason | str:
+        talks = [row.messages for row in rows]
+        while max(len(g.ids) for g in got) > self.max_length:
+            fewer = [shorter for talk in talks if (shorter := without_oldest_turn(talk)) is not None]
+            if len(fewer) < len(talks):
+                break
+            talks, got = fewer, []
+            for row, talk in zip(rows, talks, strict=True):
+                shorter_row = Row(row.line, messages=talk)
+                texts = self._texts(shorter_row)
+                prompt, whole = (self.tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts)
+                joined = self._join(shorter_row, prompt, whole)
+                if isinstance(joined, Reason):
+                    return joined
+                got.append(joined)
+        if max(g.prompt for g in got) >= self.max_length:
             return "unfit"
-        return Encoded(got.ids[: self.max_length], got.prompt, cut=True)
+        return [Encoded(g.ids[: self.max_length], g.prompt, cut=True) for g in got]
 
 
 def without_oldest_turn(messages: tuple[Message, ...]) -> tuple[Message, ...] | None:

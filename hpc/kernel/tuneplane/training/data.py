@@ -13,8 +13,10 @@ from tuneplane.training.settings import Settings
 from tuneplane.training.tokens import Tokens, ensure, open_tokens
 
 
-def tokens(job: Job, name: str, model_folder: Path, tokenizer: Any, settings: Settings) -> Tokens | None:
-    """The tokens of the input `name` (`train`, `validation`); None where the job has no such input. A collective.
+def tokens(
+    job: Job, name: str, model_folder: Path, tokenizer: Any, settings: Settings, form: str = "answer"
+) -> Tokens | None:
+    """The tokens of the input `name` (`train`, `validation`), rows of `form`; None where the job has no such input. A collective.
 
     They are kept in `RUN_DIR/cache/tokens` by content, so that a later attempt finds them. The wait is bounded by `start_timeout_s`; a warning
     during the work ends it on all ranks.
@@ -26,7 +28,7 @@ def tokens(job: Job, name: str, model_folder: Path, tokenizer: Any, settings: Se
 
     def work() -> str:
         encoder = Encoder(tokenizer, settings.max_length, settings.over_long, source.name)
-        return ensure(cache, source, tokenizer_digest(model_folder), encoder, check=warning.check).name
+        return ensure(cache, source, tokenizer_digest(model_folder), encoder, form, check=warning.check).name
 
     folder = job.peers.once(f"tokenise {name}", work, job.launch.policies.start_timeout_s)
     return open_tokens(cache / folder)

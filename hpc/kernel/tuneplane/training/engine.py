@@ -205,6 +205,23 @@ class Engine:
     def train(self, mode: bool = True) -> None:
         self._deepspeed.train(mode)
 
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """No gradients and no dropout while the block lasts."""
+        import torch
+
+        before = self.model.training
+        self._deepspeed.train(False)
+        with torch.no_grad():
+            yield
+        self._deepspeed.train(before)
+
+    @contextmanager
+    def initially(self) -> Iterator[None]:
+        """The model as it was before training, while the block lasts: its adapters are off. With LoRA only."""
+        with self.asking(), self.model.disable_adapter():
+            yield
+
     def backward(self, loss: Any) -> None:
         """Add this rank's gradients of one micro batch; after the last of a step they are averaged over the ranks.
 

@@ -35,7 +35,7 @@ class Progress:
 
     step: int
     loss: float | None = None
-    validation_loss: float | None = None
+    validation: dict[str, float] = field(default_factory=dict)
     tokens: int = 0
     seconds: float = 0.0
     save_seconds: list[float] = field(default_factory=list)
@@ -113,11 +113,11 @@ class Loop:
 
     def _validate(self, done: Progress) -> None:
         self.watchdog.beat("validation", self.peers.policies.peer_timeout_s + 10)
-        loss = self.method.validate(self.engine)
+        found = self.method.validate(self.engine)
         self.watchdog.rest()
-        if loss is not None:
-            done.validation_loss = loss
-            self.reporter.validation(done.step, loss)
+        if found:
+            done.validation = found
+            self.reporter.validation(done.step, found)
 
     def _save(self, done: Progress, reason: str) -> None:
         saved = self.saver.save(done.step, done.tokens, self._bound())

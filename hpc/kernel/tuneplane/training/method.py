@@ -32,8 +32,8 @@ class Method(Protocol):
         """Do step `step` (from 1) on every rank."""
         ...
 
-    def validate(self, engine: Engine) -> float | None:
-        """The loss on held-out rows, equal on all ranks; None without such rows."""
+    def validate(self, engine: Engine) -> dict[str, float]:
+        """Means over held-out rows, equal on all ranks, `loss` among them; empty without such rows."""
         ...
 
     def state(self, step: int) -> dict[str, Any]:

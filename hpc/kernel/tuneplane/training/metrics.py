@@ -71,9 +71,11 @@ class Reporter:
             eta = spent / len(self._window) * (self._total - step)
             self.say(progress_line(step, self._total, loss, lr, counted / spent, eta))
 
-    def validation(self, step: int, loss: float) -> None:
-        self._line("metrics", {"step": step, "total_steps": self._total, "validation_loss": loss, "time": utc_now()})
-        self.say(f"step {step}/{self._total}  validation loss {loss:.3f}")
+    def validation(self, step: int, means: dict[str, float]) -> None:
+        """Record means over held-out rows, each under its name with `validation_` before it."""
+        line = {"step": step, "total_steps": self._total, "time": utc_now()}
+        self._line("metrics", line | {f"validation_{name}": value for name, value in means.items()})
+        self.say(f"step {step}/{self._total}  validation {'  '.join(f'{n} {v:.3f}' for n, v in means.items())}")
         self._last = time.monotonic()
 
     def saved(self, step: int, seconds: float, size: int, reason: str) -> None:

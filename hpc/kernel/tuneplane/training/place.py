@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 from tuneplane.record.files import read_json
 from tuneplane.training.refusals import Reason, Refused, refuse
 
+NEEDS = ("model", "train")
+"""Inputs of a training method."""
 _POLICIES: dict[str, float] = {
     "peer_timeout_s": 300.0,
     "lead_s": 120.0,
@@ -114,17 +116,17 @@ class Launch:
     config: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, place: Place) -> Launch:
-        """Read and check it against this rank's world (P48). Raises Refused."""
+    def read(cls, place: Place, needs: Sequence[str] = NEEDS) -> Launch:
+        """Read and check it against this rank's world (P48); `needs` are the inputs that must be given. Raises Refused."""
         path = place.work_dir / ".tuneplane" / "launch.json"
         try:
             value = read_json(path)
         except (OSError, ValueError) as exc:
             raise refuse("E-TRAIN-003", f"cannot be read: {exc}", field=str(path)) from exc
-        return cls.parse(value, place)
+        return cls.parse(value, place, needs)
 
     @classmethod
-    def parse(cls, value: Any, place: Place) -> Launch:
+    def parse(cls, value: Any, place: Place, needs: Sequence[str] = NEEDS) -> Launch:
         if not isinstance(value, dict):
             raise refuse("E-TRAIN-003", "not an object", field="launch.json")
         wrong: list[Reason] = []
@@ -139,7 +141,7 @@ class Launch:
         shape, inputs = part("shape"), part("inputs")
         _check_shape(shape, place, wrong)
         policies = _policies(part("policies"), wrong)
-        for name in ("model", "train"):
+        for name in needs:
             if not isinstance(inputs.get(name), dict) or not inputs[name].get("path"):
                 wrong.append(Reason("E-TRAIN-004", "no path is given", field=f"launch.json: inputs.{name}.path"))
         launch = cls(

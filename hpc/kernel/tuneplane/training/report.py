@@ -10,9 +10,9 @@ from tuneplane.training.engine import Engine
 from tuneplane.training.loop import Progress
 from tuneplane.training.metrics import clock_text, thousands
 from tuneplane.training.program import Job
+from tuneplane.training.rowmethod import RowMethod
 from tuneplane.training.saving import Resumed, versions
 from tuneplane.training.settings import Settings
-from tuneplane.training.supervised import Supervised
 
 RESULT_SCHEMA = "tuneplane-hpc/training-result/v1"
 
@@ -30,7 +30,7 @@ class FirstBatch:
         self.step_s = round(self._age(), 2)
 
 
-def before(job: Job, settings: Settings, method: Supervised) -> list[str]:
+def before(job: Job, settings: Settings, method: RowMethod) -> list[str]:
     """The facts of the run, before anything dear is done."""
     place, counts = job.place, method.train.meta["counts"]
     left_out = (
@@ -41,10 +41,11 @@ def before(job: Job, settings: Settings, method: Supervised) -> list[str]:
         f"run {place.run_id} attempt {place.attempt}: {method.name} on {place.world_size} ranks, {nodes} nodes, {job.device.type}",
         f"rows {counts['kept']} of {counts['read']} ({left_out}), {thousands(method.train.meta['tokens'])} tokens",
         f"global batch {method.global_batch} = {settings.micro_batch_size} x {settings.gradient_accumulation} accumulated x {place.world_size} ranks",
+        *method.facts(),
     ]
 
 
-def start(resumed: Resumed | None, method: Supervised) -> str:
+def start(resumed: Resumed | None, method: RowMethod) -> str:
     """Whether this attempt begins or goes on, with the digest of the rows that come next (P35)."""
     step = resumed.step if resumed else 0
     digest = method.state(step)["next_samples_sha256"]
@@ -59,7 +60,7 @@ def start(resumed: Resumed | None, method: Supervised) -> str:
 def result(
     job: Job,
     settings: Settings,
-    method: Supervised,
+    method: RowMethod,
     engine: Engine,
     progress: Progress,
     resumed: Resumed | None,
@@ -72,7 +73,8 @@ def result(
         "schema": RESULT_SCHEMA,
         "method": method.name,
         "final_loss": progress.loss,
-        "validation_loss": progress.validation_loss,
+        "validation_loss": None,
+        **{f"validation_{name}": value for name, value in progress.validation.items()},
         "steps": progress.step,
         "tokens": progress.tokens,
         "seconds": round(progress.seconds, 3),

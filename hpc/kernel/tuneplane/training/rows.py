@@ -1,9 +1,16 @@
-"""Rows of a JSONL file: `{"messages": [...]}` or `{"prompt": …, "completion": …}`, checked line by line. Standard library only."""
+"""Rows of a JSONL file in one of three forms, checked line by line. Standard library only.
+
+    answer      {"messages": [...]} or {"prompt": …, "completion": …}
+    preference  {"prompt": …, "chosen": …, "rejected": …}, or `chosen` and `rejected` as whole conversations that differ in their last message
+    judged      an answer, and `"label": true` (good) or `false` (bad)
+
+`prompt` and its answers are all text, or all lists of messages.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +33,30 @@ class Row:
     completion: str = ""
 
 
+@dataclass(frozen=True)
+class Example:
+    """What a method takes at once: answers to one prompt, and for a judged answer whether it is good.
+
+    `rows` holds one answer, or of a preference the chosen and the rejected one.
+    """
+
+    rows: tuple[Row, ...]
+    good: bool = True
+
+    @property
+    def line(self) -> int:
+        return self.rows[0].line
+
+
 def read_rows(path: str | os.PathLike[str]) -> Iterator[Row]:
+    """Every row of the form `answer`, as `read_examples` gives them."""
+    return (example.rows[0] for example in read_examples(path, "answer"))
+
+
+def read_examples(path: str | os.PathLike[str], form: str) -> Iterator[Example]:
     """Every row in file order. Raises Refused, which names up to `MAX_FAULTS` faulty lines; empty lines are passed over."""
-    name, wrong = os.path.basename(path), []
+    name, parse = os.path.basename(path), FORMS[form]
+    wrong: list[Reason] = []
     try:
         stream = open(path, "rb")  # noqa: SIM115 - closed below, open's own error is worded apart
     except OSError as exc:
@@ -38,14 +66,14 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[Row]:
             if not line.strip():
                 continue
             try:
-                row = parse_row(parse_json(line), number)
+                example = parse(parse_json(line), number)
             except (CanonicalError, ValueError) as exc:
                 wrong.append(Reason("E-TRAIN-021", str(exc), field=f"{name}:{number}"))
                 if len(wrong) >= MAX_FAULTS:
                     raise Refused(wrong) from None
                 continue
             if not wrong:
-                yield row
+                yield example
     if wrong:
         raise Refused(wrong)
 
@@ -59,17 +87,61 @@ def parse_row(value: Any, line: int) -> Row:
         raise ValueError("needs either `messages` or both `prompt` and `completion`")
     if has_messages:
         return Row(line, messages=_messages(value["messages"], "messages", answer=True))
-    prompt, completion = value.get("prompt"), value.get("completion")
-    if isinstance(prompt, list) and isinstance(completion, list):
-        turns = _messages(prompt, "prompt", answer=False) + _messages(completion, "completion", answer=True)
-        if len(completion) != 1:
-            raise ValueError("`completion` holds more than one message")
+    return _pair(value, "completion", line)
+
+
+def _pair(value: dict[str, Any], name: str, line: int) -> Row:
+    """`prompt` and the answer `name` as one row."""
+    prompt, answer = value.get("prompt"), value.get(name)
+    if isinstance(prompt, list) and isinstance(answer, list):
+        turns = _messages(prompt, "prompt", answer=False) + _messages(answer, name, answer=True)
+        if len(answer) != 1:
+            raise ValueError(f"`{name}` holds more than one message")
         return Row(line, messages=turns)
-    if not isinstance(prompt, str) or not isinstance(completion, str):
-        raise ValueError("`prompt` and `completion` must both be text, or both be lists of messages")
-    if not completion:
-        raise ValueError("`completion` is empty")
-    return Row(line, prompt=prompt, completion=completion)
+    if not isinstance(prompt, str) or not isinstance(answer, str):
+        raise ValueError(f"`prompt` and `{name}` must both be text, or both be lists of messages")
+    if not answer:
+        raise ValueError(f"`{name}` is empty")
+    return Row(line, prompt=prompt, completion=answer)
+
+
+def parse_preference(value: Any, line: int) -> Example:
+    """One parsed line as the chosen and the rejected answer to one prompt. Raises ValueError with the reason."""
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    if "chosen" not in value or "rejected" not in value:
+        raise ValueError("needs both `chosen` and `rejected`")
+    one, other = (_answer(value, name, line) for name in ("chosen", "rejected"))
+    if one.messages[:-1] != other.messages[:-1]:
+        raise ValueError("`chosen` and `rejected` differ before their last message: they answer different prompts")
+    if one == other:
+        raise ValueError("`chosen` and `rejected` are equal")
+    return Example((one, other))
+
+
+def _answer(value: dict[str, Any], name: str, line: int) -> Row:
+    """The row that the answer `name` makes with its prompt; without a prompt the answer is the whole conversation."""
+    if "prompt" in value:
+        return _pair(value, name, line)
+    turns = _messages(value[name], name, answer=True)
+    if len(turns) < 2:
+        raise ValueError(f"`{name}` holds no question, and there is no `prompt`")
+    return Row(line, messages=turns)
+
+
+def parse_judged(value: Any, line: int) -> Example:
+    """One parsed line as an answer and its label. Raises ValueError with the reason."""
+    row = parse_row(value, line)
+    if not isinstance(value.get("label"), bool):
+        raise ValueError("`label` is neither true nor false")
+    return Example((row,), value["label"])
+
+
+FORMS: dict[str, Callable[[Any, int], Example]] = {
+    "answer": lambda value, line: Example((parse_row(value, line),)),
+    "preference": parse_preference,
+    "judged": parse_judged,
+}
 
 
 def _messages(value: Any, name: str, *, answer: bool) -> tuple[Message, ...]:

@@ -1,7 +1,7 @@
-"""The hyperparameters of supervised fine-tuning: names, types, ranges, defaults; parsed strictly. Standard library only.
+"""The hyperparameters that all methods share: names, types, ranges, defaults; parsed strictly. Standard library only.
 
-`FIELDS` is the table that the recipe's `params` and `docs/training.md` repeat. `exact` marks what the numbers depend on: such a value may not
-change between a checkpoint and its resume.
+`FIELDS` is the table that the recipes' `params` and `docs/training.md` repeat; what single methods add is in `tuneplane.training.tables`. `exact`
+marks what the numbers depend on: such a value may not change between a checkpoint and its resume.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tuneplane.training.refusals import Reason, Refused
 
@@ -110,12 +110,12 @@ FIELDS: tuple[Field, ...] = (
         "eval_steps", "int", 0, "validation loss every so many steps; 0 = at the end only", 0, 100_000_000, exact=False
     ),
 )
-BY_NAME = {f.name: f for f in FIELDS}
+_CHANGEABLE = frozenset(f.name for f in FIELDS if not f.exact)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked hyperparameters, one attribute a field of `FIELDS`."""
+    """Checked hyperparameters, one attribute a field of `FIELDS`; a method's own settings add theirs."""
 
     learning_rate: float
     lr_schedule: str
@@ -151,7 +151,11 @@ class Settings:
 
     def exact(self) -> dict[str, Any]:
         """What the numbers of the run depend on; part of a checkpoint's fingerprint."""
-        return {name: value for name, value in asdict(self).items() if BY_NAME[name].exact}
+        return {name: value for name, value in asdict(self).items() if name not in _CHANGEABLE}
+
+    def faults(self) -> list[Reason]:
+        """Values that are good alone and contradict each other."""
+        return []
 
     def lr_at(self, step: int, total_steps: int) -> float:
         """Learning rate of step 1, 2, …, total_steps. A function of the step alone, so that a resume needs no scheduler state."""
@@ -163,14 +167,30 @@ class Settings:
         return self.learning_rate * (1 - done if self.lr_schedule == "linear" else (1 + math.cos(math.pi * done)) / 2)
 
 
-def parse(hyperparams: Mapping[str, Any], peft: Mapping[str, Any] | None = None) -> Settings:
-    """Settings from resolved hyperparameters and the spec's `model.peft`. Raises Refused with every fault of both at once."""
+Chosen = TypeVar("Chosen", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Table(Generic[Chosen]):
+    """The hyperparameters of one method and what they are parsed into."""
+
+    method: str
+    make: type[Chosen]
+    fields: tuple[Field, ...]
+
+
+SFT = Table("sft", Settings, FIELDS)
+
+
+def parse(hyperparams: Mapping[str, Any], peft: Mapping[str, Any] | None, table: Table[Chosen]) -> Chosen:
+    """Settings of a method from resolved hyperparameters and the spec's `model.peft`. Raises Refused with every fault of both at once."""
     wrong: list[Reason] = []
-    values: dict[str, Any] = {f.name: f.default for f in FIELDS}
+    known = {f.name: f for f in table.fields}
+    values: dict[str, Any] = {f.name: f.default for f in table.fields}
     for name, value in hyperparams.items():
-        field = BY_NAME.get(name)
+        field = known.get(name)
         if field is None:
-            near = difflib.get_close_matches(name, BY_NAME, 1)
+            near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]}?" if near else "see docs/training.md for the list"
             wrong.append(Reason("E-TRAIN-010", "unknown hyperparameter", f"hyperparams.{name}", hint=hint))
         elif name == "precision" and value == "fp16":
@@ -187,14 +207,21 @@ def parse(hyperparams: Mapping[str, Any], peft: Mapping[str, Any] | None = None)
             wrong.append(Reason("E-TRAIN-011", fault, f"hyperparams.{name}", repr(value), field.allowed))
         else:
             values[name] = float(value) if field.kind == "float" else value
-    _take_peft(peft, hyperparams, values, wrong)
+    _take_peft(peft, hyperparams, known, values, wrong)
     if wrong:
         raise Refused(wrong)
-    return Settings(**values)
+    chosen = table.make(**values)
+    if faults := chosen.faults():
+        raise Refused(faults)
+    return chosen
 
 
 def _take_peft(
-    peft: Mapping[str, Any] | None, hyperparams: Mapping[str, Any], values: dict[str, Any], wrong: list[Reason]
+    peft: Mapping[str, Any] | None,
+    hyperparams: Mapping[str, Any],
+    known: Mapping[str, Field],
+    values: dict[str, Any],
+    wrong: list[Reason],
 ) -> None:
     """`{kind: lora, dim, alpha}` of the spec sets the LoRA fields; a hyperparameter that says otherwise is a contradiction."""
     if not peft:
@@ -206,7 +233,7 @@ def _take_peft(
     for key, name in (("dim", "lora_rank"), ("alpha", "lora_alpha")):
         if peft.get(key) is None:
             continue
-        field, value = BY_NAME[name], peft[key]
+        field, value = known[name], peft[key]
         said = hyperparams.get(name, field.default)
         if fault := field.fault(value) or ("0 is no adapter" if value == 0 else ""):
             wrong.append(Reason("E-TRAIN-013", fault, f"model.peft.{key}", repr(value), field.allowed))
@@ -215,4 +242,4 @@ def _take_peft(
         else:
             values[name] = float(value) if field.kind == "float" else value
     if peft.get("dim") is None and not values["lora_rank"]:
-        wrong.append(Reason("E-TRAIN-013", "no rank is given", "model.peft.dim", allowed=BY_NAME["lora_rank"].allowed))
+        wrong.append(Reason("E-TRAIN-013", "no rank is given", "model.peft.dim", allowed=known["lora_rank"].allowed))

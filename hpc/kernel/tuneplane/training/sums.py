@@ -1,8 +1,9 @@
 """A data set with known answers: small additions as conversations. Standard library only.
 
-    python -m tuneplane.training.sums OUT.jsonl --rows 400 --seed 1
+    python -m tuneplane.training.sums OUT.jsonl --rows 400 --seed 1 [--form preference|judged] [--wrong near|far]
 
-writes OUT.jsonl and OUT.heldout.jsonl; no sum of the second stands in the first. The same arguments give the same bytes.
+writes OUT.jsonl and OUT.heldout.jsonl; no sum of the second stands in the first. The same arguments give the same bytes. Rows of the form
+`preference` have the right and a wrong sum; `judged` rows have either, with a label. A near wrong sum is off by 1 to 9, a far one by hundreds.
 """
 
 from __future__ import annotations
@@ -22,23 +23,53 @@ def question(a: int, b: int) -> str:
     return f"What is {a} + {b}?"
 
 
+def prompt(a: int, b: int) -> list[dict[str, str]]:
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question(a, b)}]
+
+
+def answer(value: int) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": str(value)}]
+
+
 def row(a: int, b: int) -> str:
-    """One line of the file."""
-    messages = [
-        {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": question(a, b)},
-        {"role": "assistant", "content": str(a + b)},
-    ]
-    return json.dumps({"messages": messages})
+    """One line of the form `answer`."""
+    return json.dumps({"messages": prompt(a, b) + answer(a + b)})
 
 
-def make(rows: int, held_out: int, seed: int) -> tuple[list[str], list[str]]:
+def wrong_sum(a: int, b: int, kind: str, draw: random.Random) -> int:
+    """A number that is not a + b and not below 0."""
+    if kind == "far":
+        return a + b + 100 * draw.randint(1, 8)
+    return draw.choice([n for n in range(a + b - 9, a + b + 10) if n >= 0 and n != a + b])
+
+
+def preference(a: int, b: int, wrong: str, draw: random.Random) -> str:
+    """One line of the form `preference`: the right sum is chosen, a wrong one rejected."""
+    rejected = answer(wrong_sum(a, b, wrong, draw))
+    return json.dumps({"prompt": prompt(a, b), "chosen": answer(a + b), "rejected": rejected})
+
+
+def judged(a: int, b: int, wrong: str, draw: random.Random) -> str:
+    """One line of the form `judged`: as often right as wrong."""
+    good = draw.random() < 0.5
+    value = a + b if good else wrong_sum(a, b, wrong, draw)
+    return json.dumps({"prompt": prompt(a, b), "completion": answer(value), "label": good})
+
+
+def make(rows: int, held_out: int, seed: int, form: str = "answer", wrong: str = "near") -> tuple[list[str], list[str]]:
     """Training and held-out lines over disjoint pairs of numbers 0 … 49. Raises ValueError if there are not so many pairs."""
     pairs = [(a, b) for a in range(LARGEST + 1) for b in range(LARGEST + 1)]
     if rows < 1 or held_out < 1 or rows + held_out > len(pairs):
         raise ValueError(f"at least one row each, and at most {len(pairs)} together")
     random.Random(f"tuneplane sums {seed}").shuffle(pairs)  # noqa: S311 - examples, no secrets
-    return [row(a, b) for a, b in pairs[:rows]], [row(a, b) for a, b in pairs[rows : rows + held_out]]
+    draw = random.Random(f"tuneplane wrong sums {seed}")  # noqa: S311
+    lines = {
+        "answer": row,
+        "preference": lambda a, b: preference(a, b, wrong, draw),
+        "judged": lambda a, b: judged(a, b, wrong, draw),
+    }[form]
+    made = [lines(a, b) for a, b in pairs[: rows + held_out]]
+    return made[:rows], made[rows:]
 
 
 def held_out_path(out: Path) -> Path:
@@ -53,9 +84,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--held-out", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--form", choices=("answer", "preference", "judged"), default="answer")
+    parser.add_argument("--wrong", choices=("near", "far"), default="near", help="how wrong the wrong sums are")
     args = parser.parse_args()
     try:
-        train, held_out = make(args.rows, args.held_out, args.seed)
+        train, held_out = make(args.rows, args.held_out, args.seed, args.form, args.wrong)
     except ValueError as exc:
         parser.error(f"--rows and --held-out: {exc}")
     args.out.parent.mkdir(parents=True, exist_ok=True)

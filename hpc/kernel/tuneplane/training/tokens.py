@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,24 +16,40 @@ from tuneplane.record.digest import digest_file, digest_json
 from tuneplane.record.files import fsync_dir, publish_dir, read_json, write_new
 from tuneplane.training.chat import Encoded, Encoder
 from tuneplane.training.refusals import Reason, Refused, refuse
-from tuneplane.training.rows import MAX_FAULTS, Row, read_rows
+from tuneplane.training.rows import MAX_FAULTS, Example, read_examples
 
-FORMAT = "tuneplane-hpc/tokens/v1"
-_FILES = ("ids.bin", "offsets.bin", "prompts.bin")
+FORMAT = "tuneplane-hpc/tokens/v2"
+_FILES = {"ids.bin": "<i4", "offsets.bin": "<i8", "prompts.bin": "<i4"}
+_LABELS = {"labels.bin": "<i1"}
 _CHUNK = 512
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Rows as ids. `ids[offsets[i]:offsets[i + 1]]` is row i, of which the first `prompts[i]` ids carry no loss. `meta` holds the counts."""
+    """Rows as ids. `ids[offsets[i]:offsets[i + 1]]` is row i, of which the first `prompts[i]` ids carry no loss. `meta` holds the counts.
+
+    Of preferences, rows 2 k and 2 k + 1 are the chosen and the rejected answer of pair k. `labels[i]` is 1 where the judged answer i is good;
+    None where nothing is judged.
+    """
 
     ids: Any
     offsets: Any
     prompts: Any
     meta: dict[str, Any]
+    labels: Any = None
 
     def __len__(self) -> int:
         return len(self.prompts)
+
+    @property
+    def examples(self) -> int:
+        """Rows, or pairs of rows: what the order of a run numbers."""
+        return int(self.meta["counts"]["kept"])
+
+    def rows_of(self, example: int) -> range:
+        """The numbers of the example's rows."""
+        width = len(self) // self.examples
+        return range(example * width, (example + 1) * width)
 
     def row(self, index: int) -> tuple[Any, int]:
         return self.ids[self.offsets[index] : self.offsets[index + 1]], int(self.prompts[index])
@@ -55,29 +71,40 @@ def open_tokens(folder: str | os.PathLike[str]) -> Tokens:
     if not isinstance(meta, dict) or meta.get("schema") != FORMAT:
         raise ValueError(f"{base}: not a token folder of this release")
     arrays: list[Any] = []
-    for name, kind in zip(_FILES, ("<i4", "<i8", "<i4"), strict=True):
+    for name, kind in _files(meta["form"]).items():
         if os.path.getsize(base / name) != meta["files"][name]["size"]:
             raise ValueError(f"{base / name}: not the size that was written")
         arrays.append(np.memmap(base / name, dtype=kind, mode="r"))
-    return Tokens(arrays[0], arrays[1], arrays[2], meta)
+    return Tokens(*arrays[:3], meta, *arrays[3:])
 
 
-def key_of(source_digest: str, tokenizer_digest: str, max_length: int, over_long: str) -> str:
+def _files(form: str) -> dict[str, str]:
+    """Names and number types of the arrays of a form."""
+    return _FILES | (_LABELS if form == "judged" else {})
+
+
+def key_of(source_digest: str, tokenizer_digest: str, max_length: int, over_long: str, form: str) -> str:
     """The name of a token folder: a digest of everything that it depends on."""
-    return digest_json([FORMAT, source_digest, tokenizer_digest, max_length, over_long])
+    return digest_json([FORMAT, form, source_digest, tokenizer_digest, max_length, over_long])
 
 
 def is_whole(folder: Path) -> bool:
     """True if every file has the digest that its meta.json records."""
     try:
-        files = read_json(folder / "meta.json")["files"]
-        return all(digest_file(folder / name) == files[name]["sha256"] for name in _FILES)
+        meta = read_json(folder / "meta.json")
+        return all(digest_file(folder / n) == meta["files"][n]["sha256"] for n in _files(meta["form"]))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def ensure(
-    cache: Path, source: Path, tokenizer_digest: str, encoder: Encoder, *, check: Callable[[], None] = lambda: None
+    cache: Path,
+    source: Path,
+    tokenizer_digest: str,
+    encoder: Encoder,
+    form: str = "answer",
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> Path:
     """The token folder of `source` below `cache`, made now if it is not there whole. One process a cache at a time.
 
@@ -87,7 +114,7 @@ def ensure(
         source_digest = digest_file(source, follow=True)
     except OSError as exc:
         raise refuse("E-TRAIN-020", f"cannot be read: {exc.strerror or exc}", field=os.fspath(source)) from exc
-    key = key_of(source_digest, tokenizer_digest, encoder.max_length, encoder.over_long)
+    key = key_of(source_digest, tokenizer_digest, encoder.max_length, encoder.over_long, form)
     folder = cache / key.removeprefix("sha256:")[:32]
     if folder.exists():
         if is_whole(folder):
@@ -97,8 +124,8 @@ def ensure(
     shutil.rmtree(temp, ignore_errors=True)
     temp.mkdir(parents=True)
     try:
-        meta = _write(temp, read_rows(source), encoder, check)
-        meta |= {"schema": FORMAT, "key": key, "source": source.name, "source_sha256": source_digest}
+        meta = _write(temp, read_examples(source, form), encoder, form, check)
+        meta |= {"schema": FORMAT, "form": form, "key": key, "source": source.name, "source_sha256": source_digest}
         write_new(temp / "meta.json", pretty_bytes(meta))
         fsync_dir(temp)
         publish_dir(temp, folder)
@@ -108,26 +135,31 @@ def ensure(
     return folder
 
 
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    stream = iter(rows)
+def _chunks(examples: Iterable[Example]) -> Iterator[list[Example]]:
+    stream = iter(examples)
     while chunk := list(islice(stream, _CHUNK)):
         yield chunk
 
 
-def _write(folder: Path, rows: Iterable[Row], encoder: Encoder, check: Callable[[], None]) -> dict[str, Any]:
+def _write(
+    folder: Path, examples: Iterable[Example], encoder: Encoder, form: str, check: Callable[[], None]
+) -> dict[str, Any]:
     counts = {"read": 0, "kept": 0, "truncated": 0, "skipped": 0, "unfit": 0}
-    offsets, prompts, wrong = array("q", [0]), array("i"), list[Reason]()
+    offsets, prompts, labels, wrong = array("q", [0]), array("i"), array("b"), list[Reason]()
     with open(folder / "ids.bin", "wb") as stream:
-        for chunk in _chunks(rows):
+        for chunk in _chunks(examples):
             check()
-            for got in encoder.encode(chunk):
+            for example, got in zip(chunk, encoder.encode_groups([e.rows for e in chunk]), strict=True):
                 counts["read"] += 1
                 if isinstance(got, Reason):
                     wrong.append(got)
                 elif isinstance(got, str):
                     counts[got] += 1
                 else:
-                    _add(got, stream, offsets, prompts, counts)
+                    _add(got, stream, offsets, prompts)
+                    labels.append(example.good)
+                    counts["kept"] += 1
+                    counts["truncated"] += any(g.cut for g in got)
             if len(wrong) >= MAX_FAULTS:
                 break
         if wrong:
@@ -137,15 +169,15 @@ def _write(folder: Path, rows: Iterable[Row], encoder: Encoder, check: Callable[
         stream.flush()
         os.fchmod(stream.fileno(), 0o644)
         os.fsync(stream.fileno())
-    for name, values in (("offsets.bin", offsets), ("prompts.bin", prompts)):
-        write_new(folder / name, values.tobytes())
-    files = {n: {"size": os.path.getsize(folder / n), "sha256": digest_file(folder / n)} for n in _FILES}
+    arrays = {"offsets.bin": offsets, "prompts.bin": prompts, "labels.bin": labels}
+    for name in _files(form).keys() & arrays.keys():
+        write_new(folder / name, arrays[name].tobytes())
+    files = {n: {"size": os.path.getsize(folder / n), "sha256": digest_file(folder / n)} for n in _files(form)}
     return {"counts": counts, "tokens": offsets[-1], "targets": offsets[-1] - sum(prompts), "files": files}
 
 
-def _add(got: Encoded, stream: Any, offsets: array[int], prompts: array[int], counts: dict[str, int]) -> None:
-    array("i", got.ids).tofile(stream)
-    offsets.append(offsets[-1] + len(got.ids))
-    prompts.append(got.prompt)
-    counts["kept"] += 1
-    counts["truncated"] += got.cut
+def _add(got: Sequence[Encoded], stream: Any, offsets: array[int], prompts: array[int]) -> None:
+    for one in got:
+        array("i", one.ids).tofile(stream)
+        offsets.append(offsets[-1] + len(one.ids))
+        prompts.append(one.prompt)

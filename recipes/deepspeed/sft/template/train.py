@@ -13,7 +13,7 @@ from tuneplane.training.program import Job, run  # noqa: E402
 
 def train(job: Job) -> None:
     """Data, model, engine, loop, export. Every step of it is the same on all ranks."""
-    chosen = settings.parse(job.launch.hyperparams, job.launch.peft)
+    chosen = settings.parse(job.launch.hyperparams, job.launch.peft, settings.SFT)
     job.connect()
 
     from tuneplane.training import data, engine, export, model, report

@@ -1,0 +1,52 @@
+"""What each method adds to the shared hyperparameters, and where its defaults are others. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuneplane.training.refusals import Reason
+from tuneplane.training.settings import FIELDS, Field, Settings, Table
+
+
+def _fields(*own: Field, **defaults: Any) -> tuple[Field, ...]:
+    """The shared fields with some other defaults, then the method's own."""
+    return (*(replace(f, default=defaults.get(f.name, f.default)) for f in FIELDS), *own)
+
+
+@dataclass(frozen=True)
+class DpoSettings(Settings):
+    """Settings of `deepspeed/dpo`."""
+
+    loss_type: str
+    beta: float
+    label_smoothing: float
+    rpo_alpha: float
+
+    def faults(self) -> list[Reason]:
+        if self.loss_type == "ipo" and self.label_smoothing:
+            found = str(self.label_smoothing)
+            return [Reason("E-TRAIN-016", "ipo has no such term", "hyperparams.label_smoothing", found, "0")]
+        return []
+
+
+DPO = Table(
+    "dpo",
+    DpoSettings,
+    _fields(
+        Field(
+            "loss_type",
+            "enum",
+            "sigmoid",
+            "sigmoid = DPO; ipo = squared loss on means a token",
+            choices=("sigmoid", "ipo"),
+        ),
+        Field("beta", "float", 0.1, "how strongly the reference holds the model", 0, 100, above=True),
+        Field("label_smoothing", "float", 0.0, "share of pairs that are assumed to be the wrong way round", 0, 0.5),
+        Field("rpo_alpha", "float", 0.0, "weight of the chosen answers' own loss beside the pairs'; 0 = none", 0, 1000),
+        learning_rate=1e-5,
+    ),
+)
+
+TABLES: dict[str, Table[Any]] = {t.method: t for t in (DPO,)}
+"""Methods other than sft."""
