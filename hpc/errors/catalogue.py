@@ -6,6 +6,7 @@ from hpc.errors import (
     archive,
     catalog,
     cli,
+    data,
     evidence,
     evaluate,
     install,
@@ -24,7 +25,7 @@ from hpc.errors import (
 )
 from hpc.errors.core import ErrorKind
 
-AREAS = (cli, spec, site, store, archive, slurm, sif, catalog, registry, plugins, project, install, submit, runs, evaluate, evidence, job, training)
+AREAS = (cli, spec, site, store, archive, slurm, sif, catalog, registry, plugins, project, install, submit, runs, data, evaluate, evidence, job, training)
 
 
 def _join() -> dict[str, ErrorKind]:

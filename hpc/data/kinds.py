@@ -1,0 +1,175 @@
+"""Data sets and volumes as kinds of the registry. Their check streams every row once and runs nothing.
+
+Name and version come from the command, not from the bytes, so a kind is made for one push: `dataset_kind(name, version)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tuneplane.contract.datasets import (
+    CARD,
+    MANIFEST,
+    MAX_FAULTS,
+    DataFault,
+    DataFaults,
+    FileFacts,
+    assign,
+    check_manifest,
+    count_jsonl,
+    dataset_facts,
+    folder_files,
+    is_data,
+)
+from tuneplane.record.digest import digest_file
+
+from hpc.errors.core import Refusal, Refusals
+from hpc.registry.kinds import Checked, Kind
+from hpc.registry.trees import skipped
+from hpc.spec.text import segment
+from hpc.store.faults import refusal
+
+MAX_BYTES: Final = 1 << 44
+MAX_FILES: Final = 100_000
+
+
+def to_refusal(fault: DataFault) -> Refusal:
+    return Refusal(fault.code, fault.message, field=fault.field, found=fault.found, allowed=fault.allowed)
+
+
+def raise_faults(faults: DataFaults) -> None:
+    """The same as refusals of the catalogue: one alone, or several at once."""
+    items = [to_refusal(fault) for fault in faults.items]
+    raise items[0] if len(items) == 1 else Refusals(items)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """dataset.yaml of a folder, {} where there is none. Raises Refusal(s) E-DATA-001, E-SPEC-00x (not YAML), E-STORE-02x."""
+    from hpc.spec.yamltext import parse_yaml
+
+    try:
+        text = (folder / MANIFEST).read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except UnicodeDecodeError:
+        raise Refusal("E-DATA-001", "is not UTF-8", field=MANIFEST) from None
+    except OSError as exc:
+        raise refusal(exc, folder / MANIFEST, "read") from exc
+    try:
+        return check_manifest(parse_yaml(text, origin=MANIFEST))
+    except DataFaults as faults:
+        raise_faults(faults)
+        raise
+
+
+class DatasetCheck:
+    """The check of one push. What was counted is kept by digest: the stored bytes are hashed again, and only other bytes are counted again."""
+
+    def __init__(self, name: str, version: str, produced_by: Mapping[str, Any] | None = None) -> None:
+        self.name, self.version, self.produced_by = name, version, produced_by
+        self._known: dict[str, FileFacts] = {}
+
+    def __call__(self, folder: Path) -> Checked:
+        """Raises Refusal(s) E-DATA-00x, E-STORE-02x."""
+        try:
+            paths = folder_files(folder, skipped)
+        except OSError as exc:
+            raise refusal(exc, folder, "read") from exc
+        if not set(paths) - {CARD, MANIFEST}:
+            raise Refusal("E-DATA-006", "holds no data", field=str(folder), allowed="JSONL, Parquet or other files")
+        manifest = read_manifest(folder)
+        if (named := manifest.get("name", self.name)) != self.name:
+            raise Refusal("E-DATA-006", "is another name", field=f"{MANIFEST}: name", found=named, allowed=self.name)
+        try:
+            splits = assign([p for p in paths if p not in (CARD, MANIFEST)], manifest)
+            facts = dataset_facts(paths, manifest, self._count(folder, paths), splits)
+        except DataFaults as faults:
+            raise_faults(faults)
+            raise
+        if self.produced_by:
+            facts["produced_by"] = dict(self.produced_by)
+        return Checked(self.name, self.version, facts)
+
+    def _count(self, folder: Path, paths: Mapping[str, int]) -> dict[str, FileFacts]:
+        out: dict[str, FileFacts] = {}
+        faults: list[DataFault] = []
+        for path in filter(is_data, paths):
+            try:
+                out[path] = self._one(path, folder / path)
+            except DataFaults as several:
+                faults += several.items
+                if len(faults) >= MAX_FAULTS:
+                    break
+            except OSError as exc:
+                raise refusal(exc, folder / path, "read") from exc
+        if faults:
+            raise DataFaults(faults[:MAX_FAULTS])
+        return out
+
+    def _one(self, name: str, path: Path) -> FileFacts:
+        if self._known and (known := self._known.get(digest_file(path))):
+            return known
+        counted = count_jsonl(name, path) if name.endswith(".jsonl") else count_parquet(name, path)
+        self._known[counted.sha256] = counted
+        return counted
+
+
+def count_parquet(name: str, path: Path) -> FileFacts:
+    """Rows and columns from the file's footer; the values are not read. Raises DataFaults E-DATA-003, Refusal E-DATA-004, OSError."""
+    parquet = pyarrow_parquet(name)
+    try:
+        with parquet.ParquetFile(path) as file:
+            rows, schema = file.metadata.num_rows, file.schema_arrow
+            columns = {
+                str(n): {"types": [str(t)], "rows": rows} for n, t in zip(schema.names, schema.types, strict=True)
+            }
+    except OSError:
+        raise
+    except Exception as exc:  # pyarrow's own errors share no base but this one
+        raise DataFaults([DataFault("E-DATA-003", f"is not Parquet: {exc}"[:200], field=name)]) from exc
+    return FileFacts(rows, columns, path.stat().st_size, digest_file(path))
+
+
+def pyarrow_parquet(name: str) -> Any:
+    """The module that reads Parquet, imported when a file needs it. Raises Refusal E-DATA-004."""
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise Refusal("E-DATA-004", "is Parquet, and pyarrow is not installed here", field=name) from None
+
+
+class VolumeCheck:
+    """The check of one push into a volume: there is something in it."""
+
+    def __init__(self, name: str, generation: str) -> None:
+        self.name, self.generation = name, generation
+
+    def __call__(self, folder: Path) -> Checked:
+        """Raises Refusal E-DATA-006, E-STORE-02x."""
+        try:
+            paths = folder_files(folder, skipped)
+        except OSError as exc:
+            raise refusal(exc, folder, "read") from exc
+        if not paths:
+            raise Refusal("E-DATA-006", "holds no files", field=str(folder), allowed="a folder with files")
+        return Checked(self.name, self.generation, {"files": len(paths), "card": CARD in paths})
+
+
+def dataset_kind(name: str, version: str, produced_by: Mapping[str, Any] | None = None) -> Kind:
+    """The kind of one push. Raises Refusal E-SPEC-015, E-SPEC-017 for what cannot be a name or version."""
+    segment(name, "NAME")
+    segment(version, "VERSION")
+    return Kind("dataset", "datasets", DatasetCheck(name, version, produced_by), MAX_BYTES, MAX_FILES)
+
+
+def volume_kind(name: str, generation: str) -> Kind:
+    segment(name, "NAME")
+    return Kind("volume", "volumes", VolumeCheck(name, generation), MAX_BYTES, MAX_FILES)
+
+
+DATASET: Final = Kind("dataset", "datasets", DatasetCheck("", ""), MAX_BYTES, MAX_FILES)
+"""For everything but a push: resolving, listing, auditing."""
+VOLUME: Final = Kind("volume", "volumes", VolumeCheck("", ""), MAX_BYTES, MAX_FILES)
