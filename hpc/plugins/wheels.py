@@ -8,7 +8,7 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.message import Message
 from email.parser import HeaderParser
@@ -78,13 +78,8 @@ def _check(archive: Zip, manifest: Manifest, found: WheelFound) -> None:
     folder_name, _, folder_version = info.removesuffix(".dist-info").partition("-")
     metadata = _headers(archive, f"{info}/METADATA", found)
     wheel = _headers(archive, f"{info}/WHEEL", found)
-    _same(found, "distribution", name, {f"{info}/METADATA": _name(metadata["Name"] or ""), info: _name(folder_name)})
-    _same(
-        found,
-        "version",
-        version,
-        {f"{info}/METADATA": _version(metadata["Version"] or ""), info: _version(folder_version)},
-    )
+    _same(found, "distribution", name, {f"{info}/METADATA": metadata["Name"], info: folder_name}, _name)
+    _same(found, "version", version, {f"{info}/METADATA": metadata["Version"], info: folder_version}, _version)
     _wheel_file(wheel, tags, found)
     _record(archive, info, found)
     found.import_roots = import_roots(n for n in archive.members if not n.startswith(f"{info}/"))
@@ -103,13 +98,10 @@ def _name(text: str) -> str:
 
 
 def _version(text: str) -> str:
-    """The version as PEP 440 writes it; the text itself where it is none."""
-    from packaging.version import InvalidVersion, Version
+    """The version in the form in which 1.0 and 1.0.0 are one; the text itself where it is none."""
+    from packaging.utils import canonicalize_version
 
-    try:
-        return str(Version(text))
-    except InvalidVersion:
-        return text
+    return str(canonicalize_version(text))
 
 
 def _file_name(text: str, found: WheelFound) -> tuple[str, str, set[str]]:
@@ -189,15 +181,12 @@ def _headers(archive: Zip, name: str, found: WheelFound) -> Message:
     return message
 
 
-def _same(found: WheelFound, what: str, wanted: str, others: dict[str, str]) -> None:
+def _same(found: WheelFound, what: str, wanted: str, others: dict[str, str | None], form: Callable[[str], str]) -> None:
+    """What the others say is, in its normal form, what the file name says."""
     for where, said in others.items():
-        if said != wanted:
-            found.no(
-                "E-PLUGIN-043",
-                f"the {what} is {wanted} in the file name and {visible(said) or 'nothing'} in {where}",
-                found=visible(said),
-                allowed=wanted,
-            )
+        if form(said or "") != form(wanted):
+            message = f"the {what} is {wanted} in the file name and {visible(said or 'nothing')} in {where}"
+            found.no("E-PLUGIN-043", message, found=visible(said or ""), allowed=wanted)
 
 
 def _wheel_file(wheel: Message, tags: set[str], found: WheelFound) -> None:
