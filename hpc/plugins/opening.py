@@ -25,7 +25,8 @@ def open_form(name: str, read: Callable[[], bytes], faults: list[Refusal]) -> Fo
         value = _json(text) if name.endswith(".json") else parse_yaml(text, origin=name)
     except Refusal as exc:
         field = exc.field if exc.field.startswith(name) else name
-        faults.append(Refusal("E-PLUGIN-061", exc.message, field=field, found=exc.found, allowed=exc.allowed))
+        code = exc.code if exc.code == "E-PLUGIN-060" else "E-PLUGIN-061"
+        faults.append(Refusal(code, exc.message, field=field, found=exc.found, allowed=exc.allowed))
         return None
     except (UnicodeDecodeError, CanonicalError) as exc:
         message = f"is not UTF-8: byte {exc.start}" if isinstance(exc, UnicodeDecodeError) else str(exc)
