@@ -31,6 +31,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "jobspec": ("hpc.cli.jobspec:jobspec", "Validate a JobSpec or print its schema."),
     "recipe": ("hpc.cli.recipe:recipe", "Recipe packs and locks: ls, status, upgrade."),
     "plugin": ("hpc.cli.plugin:plugin", "Plugin packages: validate, publish, install, manage, activate."),
+    "model": ("hpc.cli.model:model", "Models: prefetch, register, show, promote."),
+    "assets": ("hpc.cli.assets:assets", "What was fetched from hubs: ls, path, verify."),
     "dataset": ("hpc.cli.dataset:dataset", "Data sets: push, show, verify, judge."),
     "registry": ("hpc.cli.registry:registry", "The registry: audit, seal, ls, show, verify."),
     "runtime": ("hpc.cli.runtime:runtime", "Runtimes (SIF images): ls, add, verify, build."),

@@ -7,10 +7,13 @@ from hpc.errors import (
     catalog,
     cli,
     data,
-    evidence,
     evaluate,
+    evidence,
+    hub,
     install,
     job,
+    lock,
+    models,
     plugins,
     project,
     registry,
@@ -25,7 +28,30 @@ from hpc.errors import (
 )
 from hpc.errors.core import ErrorKind
 
-AREAS = (cli, spec, site, store, archive, slurm, sif, catalog, registry, plugins, project, install, submit, runs, data, evaluate, evidence, job, training)
+AREAS = (
+    cli,
+    spec,
+    site,
+    store,
+    archive,
+    slurm,
+    sif,
+    catalog,
+    registry,
+    plugins,
+    project,
+    install,
+    submit,
+    runs,
+    data,
+    hub,
+    lock,
+    models,
+    evidence,
+    evaluate,
+    job,
+    training,
+)
 
 
 def _join() -> dict[str, ErrorKind]:

@@ -45,6 +45,9 @@ ROWS: Final = (
     Row("admitted", "service", 0o2755),
     Row("cache", "service", 0o2755),
     Row("cache/hf", "service", 0o2755),
+    # Whoever fetches fills them; jobs compare every byte with the lock.
+    Row("cache/hf/hub", "shared", 0o3775),
+    Row("cache/hf/assets", "shared", 0o3775),
     Row("cache/datasets", "service", 0o2755),
     Row("cache/hubs", "service", 0o2755),
     Row("state", "shared", 0o3775),

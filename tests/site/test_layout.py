@@ -43,6 +43,8 @@ MODES = {
     "admitted": "2755",
     "cache": "2755",
     "cache/hf": "2755",
+    "cache/hf/hub": "3775",
+    "cache/hf/assets": "3775",
     "cache/datasets": "2755",
     "cache/hubs": "2755",
     "state": "3775",
@@ -84,9 +86,9 @@ def test_running_again_changes_nothing_and_mends_modes(root: StorageRoot) -> Non
     root.site_file.write_text(root.site_file.read_text() + "# an edit\n")
     root.runs.chmod(0o777)
     root.templates.chmod(0o700)
-    (root.cache / "hf").rmdir()
+    (root.cache / "hubs").rmdir()
     again = init_root(root.path, name="another")
-    assert (again.new_folders, again.new_site_file) == (("cache/hf",), False)
+    assert (again.new_folders, again.new_site_file) == (("cache/hubs",), False)
     assert found_modes(root.path) == MODES
     assert root.site_file.read_text().endswith("# an edit\n")
     assert load_site(root).name == "lab"

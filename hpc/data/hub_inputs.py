@@ -1,0 +1,108 @@
+"""A reference to a hub as the input of a job: the snapshot folder (or one file of it) in the shared cache, with a digest a file.
+
+The same rules for whoever submits and whoever only looks: nothing is written, nothing is fetched. The lock decides; without an entry in it the
+cache's own idea of the revision does, and the entry that comes out is what the first real submission writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuneplane.record.digest import digest_file, is_relative
+
+from hpc.data.hub_cache import CachedFile, Digest, commit_of, damage, missing, snapshot
+from hpc.data.hub_names import MAIN, HubCache, Repo
+from hpc.data.lock import Entry, Lock, accept_command, locked_commit
+from hpc.errors.core import Refusal
+from hpc.spec.text import visible
+
+DEAR = 8 << 30
+"""Inputs above this many bytes are recorded by size, time and owner, as paths are."""
+
+
+@dataclass(frozen=True)
+class HubInput:
+    """`row` belongs into launch.json, `entry` into the lock."""
+
+    row: dict[str, Any]
+    entry: Entry
+
+
+def hub_input(
+    cache: HubCache, lock: Lock, role: str, repo: Repo, revision: str, *, field: str, exp: str, digest: Digest, only: str = ""
+) -> HubInput:  # fmt: skip
+    """The input `role` of experiment `exp`. `only`: one file of the repository, as data sets name it.
+
+    Raises Refusal E-HUB-003 (`only` leads out), E-HUB-020 … E-HUB-023, E-LOCK-002 … E-LOCK-006, E-STORE-02x: each before anything is queued, each
+    with the command that mends or accepts it.
+    """
+    if only and not is_relative(only):
+        raise Refusal("E-HUB-003", "leads out of the repository", field=field, found=visible(only))
+    fetch, accept = f"tp {repo.type} prefetch {exp}", accept_command(exp, repo.type)
+    locked = locked_commit(lock, role, repo, revision, field=field, accept=accept)
+    if locked and not cache.snapshot(repo, locked).is_dir():
+        text = f"the locked commit of {repo} is not in this cache"
+        found = str(cache.snapshot(repo, locked))
+        raise Refusal("E-LOCK-006", text, field=field, found=found, allowed=locked, hint=f"run: {fetch}")
+    commit = locked or commit_of(cache, repo, revision, field=field, command=fetch)
+    files = snapshot(cache, repo, commit, field=field, command=fetch)
+    if locked:
+        _against_lock(files, lock.inputs[role].files, field, fetch, accept, whole=not only)
+    chosen = _chosen(files, only, field, fetch)
+    for file in chosen.values():
+        if found := damage(file, digest):
+            text = f"{file.path} in the cache has other bytes than {'the lock' if locked else 'the hub'} says"
+            code = "E-LOCK-005" if locked else "E-HUB-022"
+            raise Refusal(code, text, field=field, found=found, allowed=file.digest, hint=f"run: {fetch}")
+    folder = cache.snapshot(repo, commit)
+    path = str(folder / only) if only else str(folder)
+    named = {"" if only else p: f for p, f in chosen.items()}
+    row = {"path": path, "files": _rows(named, digest), "closed": not only, "source": f"{repo}@{commit}"}
+    kept = lock.inputs[role].files if locked else {p: f.digest for p, f in chosen.items()}
+    requested = lock.inputs[role].requested if locked else revision or MAIN
+    return HubInput(row, Entry("hf", repo.type, repo.id, requested, commit, kept))
+
+
+def _chosen(files: Mapping[str, CachedFile], only: str, field: str, fetch: str) -> dict[str, CachedFile]:
+    if not only:
+        if not files:
+            raise missing("every file", field, fetch)
+        return dict(files)
+    if only not in files:
+        raise missing(only, field, fetch)
+    return {only: files[only]}
+
+
+def _against_lock(
+    files: Mapping[str, CachedFile], locked: Mapping[str, str], field: str, fetch: str, accept: str, *, whole: bool
+) -> None:
+    for path, digest in sorted(locked.items()):
+        if path not in files:
+            text = f"{path} is locked and not in the cache"
+            raise Refusal("E-LOCK-004", text, field=field, found=path, allowed=digest, hint=f"run: {fetch}")
+        if files[path].digest != digest:
+            text = f"{path} is another file than the locked one"
+            found = files[path].digest
+            raise Refusal("E-LOCK-005", text, field=field, found=found, allowed=digest, hint=f"run: {accept}")
+    extra = sorted(files.keys() - locked.keys())
+    if whole and extra:
+        text = f"{extra[0]} is in the cache and not in the lock"
+        raise Refusal("E-LOCK-008", text, field=field, found=", ".join(extra[:10]), hint=f"run: {accept}")
+
+
+def _rows(files: Mapping[str, CachedFile], digest: Digest) -> list[dict[str, Any]]:
+    dear = sum(f.size for f in files.values()) > DEAR
+    rows = []
+    for path, file in sorted(files.items()):
+        row: dict[str, Any] = {"path": path, "size": file.size}
+        if file.digest.startswith("sha256:") and not dear:
+            row["sha256"] = file.digest
+        elif dear:
+            row |= {"mtime_ns": file.status.st_mtime_ns, "uid": file.status.st_uid}
+        else:
+            row["sha256"] = digest_file(os.fspath(file.blob))
+        rows.append(row)
+    return rows
