@@ -110,3 +110,39 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
+
+
+REPO = Path(__file__).parents[2]
+SHIPPED, SOURCES = REPO / "hpc/plugins/shipped", REPO / "hpc/plugins/sources"
+sys.path[:0] = [str(SOURCES / "jsonl_filter"), str(SOURCES / "text_records")]
+
+
+@dataclass
+class Call:
+    """One call of a provider's own function, as its worker makes it."""
+
+    transform: Any
+    base: Path
+
+    def __call__(self, inputs: Mapping[str, Path], **config: Any) -> Path:
+        from tuneplane.contract.transforms import TransformRequest
+
+        out = self.base / f"out-{len(list(self.base.iterdir()))}"
+        out.mkdir()
+        self.result = self.transform(TransformRequest(inputs, out, config))
+        assert sorted(self.result.files) == sorted(p.relative_to(out).as_posix() for p in out.rglob("*"))
+        return out
+
+
+@pytest.fixture
+def filter_jsonl(tmp_path: Path) -> Call:
+    import tuneplane_jsonl_filter
+
+    return Call(tuneplane_jsonl_filter.transform, tmp_path)
+
+
+@pytest.fixture
+def cut_text(tmp_path: Path) -> Call:
+    import tuneplane_text_records
+
+    return Call(tuneplane_text_records.transform, tmp_path)
