@@ -1,0 +1,222 @@
+"""The behaviour evaluator: questions to a model, its answers, their scores, one report.
+
+What is kept while it runs: `predictions.jsonl`, appended batch by batch, and `evaluation.json`, the basis that they rest on (digests of model,
+adapter, data and settings, releases). A later start with the same basis goes on behind what is there; with another basis it is refused. The report
+is written last, and only when each question has exactly one answer.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import tuneplane
+from tuneplane.contract.evaluation import INPUTS, PREDICTIONS, REPORT, REPORT_SCHEMA, SCORES
+from tuneplane.evaluation import cache
+from tuneplane.evaluation.answers import Prediction, join, read_predictions
+from tuneplane.evaluation.examples import Examples, Question, inputs_bytes, read_examples, read_inputs
+from tuneplane.evaluation.loading import check_adapter, choose, folder_digest, load
+from tuneplane.evaluation.metrics import aggregate, score
+from tuneplane.evaluation.settings import Settings, settings_digest
+from tuneplane.record.canonical import canonical_bytes, pretty_bytes
+from tuneplane.record.digest import digest_bytes, digest_file
+from tuneplane.record.files import read_json, replace
+from tuneplane.record.times import utc_now
+from tuneplane.training import warning
+from tuneplane.training.refusals import Reason, Refused, refuse
+
+BASIS = "evaluation.json"
+_SAY_S = 10.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One evaluation. `keep` holds what a later start goes on with (by default `out`); `model_files` are digests that are known already."""
+
+    model: Path
+    data: Path
+    out: Path
+    settings: Settings
+    adapter: Path | None = None
+    device: str = "auto"
+    keep: Path | None = None
+    model_files: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def kept(self) -> Path:
+        return self.keep or self.out
+
+
+def evaluate(request: Request, say: Callable[[str], None], now: Callable[[], str] = utc_now) -> dict[str, Any]:
+    """Run it, or what is left of it, and return the report. Raises Refused, or Warned between two batches, all answers so far kept."""
+    settings, begun = request.settings, time.monotonic()
+    for folder in (request.out, request.kept):
+        folder.mkdir(parents=True, exist_ok=True)
+    examples = read_examples(
+        request.data, max_rows=settings.max_rows, seed=settings.sample_seed, repeats=settings.repeats
+    )
+    device, precision = choose(request.device, settings.precision)
+    basis = basis_of(request, precision)
+    say(f"{len(examples.questions)} questions of {examples.total} rows; {settings.metrics}; {device.type}, {precision}")
+    replace(request.out / INPUTS, inputs_bytes(examples.questions))
+    done = resume(request.kept, basis, {q.id for q in examples.questions})
+    if done:
+        say(f"goes on behind {len(done)} answers that are there")
+    shelf = cache.Shelf.at(settings.cache, os.getuid())
+    if shelf and (found := shelf.take(basis, request.out)) is not None:
+        say(f"the same evaluation was done before: {found['cached']['from']}")
+        return found
+    left = [q for q in read_inputs(request.out / INPUTS) if q.id not in {p.id for p in done}]
+    fresh = _ask(left, request, device, precision, say) if left else []
+    report = finish(request, examples, [*done, *fresh], basis, now())
+    report["settings"]["precision"] = precision
+    report["figures"] = _figures(fresh, time.monotonic() - begun)
+    replace(request.out / REPORT, pretty_bytes(report))
+    if shelf:
+        shelf.keep(basis, request.out)
+    return report
+
+
+def basis_of(request: Request, precision: str) -> dict[str, Any]:
+    """What answers and scores rest on."""
+    adapter = None if request.adapter is None else folder_digest(check_adapter(request.adapter))
+    return {
+        "schema": REPORT_SCHEMA,
+        "model": folder_digest(request.model, request.model_files),
+        "adapter": adapter,
+        "data": digest_file(request.data, follow=True),
+        "settings": settings_digest(request.settings, precision),
+        "versions": versions(adapter is not None),
+    }
+
+
+def versions(with_adapter: bool) -> dict[str, str]:
+    """Releases that the numbers depend on."""
+    names = ("torch", "transformers", "tokenizers", *(("peft",) if with_adapter else ()))
+    out = {"python": platform.python_version(), "tuneplane": tuneplane.__version__}
+    for name in names:
+        try:
+            out[name] = version(name)
+        except PackageNotFoundError:
+            out[name] = ""
+    return out
+
+
+def resume(folder: Path, basis: Mapping[str, Any], wanted: set[str]) -> list[Prediction]:
+    """Answers of an earlier start on the same basis; a line that was being written is cut off. Raises Refused E-EVAL-013 for another basis."""
+    path, mark = folder / PREDICTIONS, folder / BASIS
+    try:
+        before = read_json(mark)
+    except FileNotFoundError:
+        before = None
+    except (OSError, ValueError) as exc:
+        raise refuse("E-EVAL-013", f"cannot be read: {exc}", field=os.fspath(mark)) from exc
+    if before is None:
+        if path.exists():
+            raise refuse("E-EVAL-013", "there are predictions of nobody knows what", field=os.fspath(path))
+        replace(mark, pretty_bytes(dict(basis)))
+        return []
+    if before != basis:
+        raise Refused(_differences(before, basis, os.fspath(folder)))
+    done = read_predictions(path, torn=True)
+    join(done, {p.id for p in done} & wanted)
+    if path.exists():
+        os.truncate(path, sum(len(p.line()) for p in done))
+    return done
+
+
+def _differences(before: Any, basis: Mapping[str, Any], folder: str) -> list[Reason]:
+    old = before if isinstance(before, dict) else {}
+    keys = sorted(k for k in {*old, *basis} if old.get(k) != basis.get(k))
+    return [
+        Reason("E-EVAL-013", f"other {key} than in {folder}", key, str(basis.get(key)), str(old.get(key)))
+        for key in keys
+    ]
+
+
+def _ask(
+    questions: Sequence[Question], request: Request, device: Any, precision: str, say: Callable[[str], None]
+) -> list[Prediction]:
+    """Load the model and get every answer; each batch is on the disk before the next one begins."""
+    from tuneplane.evaluation.generate import answers, encode
+
+    loaded = load(request.model, request.adapter, device, precision)
+    asked = encode(questions, loaded, request.settings, os.fspath(request.data))
+    out: list[Prediction] = []
+    begun = told = time.monotonic()
+    with open(request.kept / PREDICTIONS, "ab") as stream:
+        for batch in answers(asked, loaded, request.settings):
+            stream.write(b"".join(p.line() for p in batch))
+            stream.flush()
+            os.fsync(stream.fileno())
+            out += batch
+            if time.monotonic() - told >= _SAY_S or len(out) == len(asked):
+                told = time.monotonic()
+                speed = sum(p.tokens for p in out) / max(told - begun, 1e-9)
+                say(f"{len(out)} of {len(asked)} answers, {speed:.0f} tokens/s")
+            if len(out) < len(asked):
+                warning.check()
+    return out
+
+
+def finish(
+    request: Request, examples: Examples, predictions: Sequence[Prediction], basis: Mapping[str, Any], at: str
+) -> dict[str, Any]:
+    """Join answers and expectations, write both files in the order of the questions, and make the report. Raises Refused E-EVAL-010."""
+    settings, scoring = request.settings, request.settings.scoring
+    joined = join(predictions, examples.expected)
+    ordered = [joined[q.id] for q in examples.questions]
+    scores = [score(p, examples.expected[p.id], scoring) for p in ordered]
+    lines = {
+        PREDICTIONS: b"".join(p.line() for p in ordered),
+        SCORES: b"".join(canonical_bytes(s.as_json()) + b"\n" for s in scores),
+    }
+    for name, data in lines.items():
+        replace(request.out / name, data)
+    return {
+        "schema": REPORT_SCHEMA,
+        "suite": settings.suite,
+        "created_at": at,
+        "basis": dict(basis),
+        "model": os.fspath(request.model),
+        "adapter": None if request.adapter is None else os.fspath(request.adapter),
+        "data": {
+            "path": os.fspath(request.data),
+            "rows": examples.total,
+            "used": len(examples.questions),
+            "repeated": examples.repeated,
+            "sampled": examples.sampled,
+        },
+        "settings": settings.exact(),
+        "decides": scoring.metrics[0],
+        "metrics": aggregate(scores, scoring),
+        "files": {
+            INPUTS: digest_file(request.out / INPUTS),
+            **{name: digest_bytes(data) for name, data in lines.items()},
+        },
+    }
+
+
+def _figures(fresh: Sequence[Prediction], seconds: float) -> dict[str, Any]:
+    """Speed of this start: answers that were there already are not in it. Latencies are those of batches."""
+    latencies = sorted(p.latency_ms for p in fresh)
+    tokens = sum(p.tokens for p in fresh)
+    return {
+        "seconds": round(seconds, 3),
+        "answers": len(fresh),
+        "tokens": tokens,
+        "latency_ms": {
+            "median": statistics.median(latencies),
+            "p95": latencies[min(len(latencies) - 1, round(0.95 * len(latencies)))],
+            "longest": latencies[-1],
+        }
+        if latencies
+        else None,
+    }

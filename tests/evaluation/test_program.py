@@ -1,0 +1,126 @@
+"""`python -m tuneplane.evaluation`, in a job and by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from known_sums import KNOWN, write_rows
+from tuneplane.evaluation import __main__ as program
+from tuneplane.training import warning
+from tuneplane.training.refusals import Refused
+
+
+class Left(Exception):  # noqa: N818
+    pass
+
+
+@pytest.fixture
+def leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program's end as an exception, and no change to this process."""
+
+    def end(code: int) -> None:
+        raise Left(code)
+
+    monkeypatch.setattr(program, "leave", end)
+    monkeypatch.setattr(program.warning, "install", lambda: None)
+    monkeypatch.setattr(program.faulthandler, "register", lambda _: None)
+    monkeypatch.setattr(program.faulthandler, "enable", lambda: None)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> dict[str, str]:
+    """A rank's environment; `launch.json` is written by `launch`."""
+    (tmp_path / "work/.tuneplane").mkdir(parents=True)
+    numbers = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": "0"}
+    paths = {
+        f"TUNEPLANE_{name}_DIR": str(tmp_path / folder)
+        for name, folder in (("WORK", "work"), ("RUN", "run"), ("OUT", "out"), ("EXP", "exp"), ("CHECKPOINT", "checkpoints"))
+    }  # fmt: skip
+    rest = {
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+        "TUNEPLANE_RUN_ID": "run-0001",
+        "TUNEPLANE_ATTEMPT": "0",
+    }
+    return numbers | paths | rest
+
+
+def launch(job: dict[str, str], **changes: Any) -> None:
+    shape = {"world_size": 1, "ranks_per_node": 1, "gpus_per_node": 0}
+    value = {"shape": shape, "hyperparams": {"max_new_tokens": 4}, "inputs": {}} | changes
+    (Path(job["TUNEPLANE_WORK_DIR"]) / ".tuneplane/launch.json").write_text(json.dumps(value))
+
+
+@pytest.mark.train
+def test_a_job_reads_its_package_and_keeps_answers_beside_the_checkpoints(
+    taught: Path, tmp_path: Path, job: dict[str, str]
+) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", KNOWN)
+    launch(job, inputs={"model": {"path": str(taught), "files": []}, "validation": {"path": str(data)}})
+    program.in_job(job)
+    report = json.loads((tmp_path / "out/eval_report.json").read_text())
+    assert report["metrics"]["exact_match"]["value"] == 1.0
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert (result["suite"], result["metrics"]["exact_match"]) == ("behaviour", 1.0)
+    assert sorted(p.name for p in (tmp_path / "checkpoints/evaluation").iterdir()) == [
+        "evaluation.json",
+        "predictions.jsonl",
+    ]
+
+
+def test_a_job_of_several_ranks_or_without_rows_is_refused(job: dict[str, str]) -> None:
+    with pytest.raises(Refused, match="E-EVAL-032"):
+        program.in_job(job | {"WORLD_SIZE": "2"})
+    launch(job, inputs={"model": {"path": "/m"}})
+    with pytest.raises(Refused, match=r"E-TRAIN-004 launch.json: inputs.validation.path"):
+        program.in_job(job)
+    launch(job, inputs={"model": {"path": "/m"}, "validation": {"path": "/d"}}, hyperparams={"max_new_token": 1})
+    with pytest.raises(Refused, match="E-EVAL-030 max_new_token"):
+        program.in_job(job)
+
+
+@pytest.mark.train
+def test_by_hand_it_prints_the_numbers_or_the_report(
+    taught: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], leave: None
+) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", KNOWN)
+    words = [
+        "--model",
+        str(taught),
+        "--data",
+        str(data),
+        "--out",
+        str(tmp_path / "o"),
+        "--max-new-tokens",
+        "4",
+        "--device",
+        "cpu",
+    ]
+    for more in ([], ["--json"]):
+        with pytest.raises(Left, match="0"):
+            program.main([*words, *more])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["score", "1.0000", "[1.0000,", "1.0000]", "n", "4"]
+    assert json.loads(lines[-1])["metrics"]["score"]["value"] == 1.0
+
+
+def test_ends_have_their_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], leave: None
+) -> None:
+    monkeypatch.delenv("TUNEPLANE_WORK_DIR", raising=False)
+    with pytest.raises(SystemExit) as usage:
+        program.main(["--model", "x"])
+    assert usage.value.code == 64
+    with pytest.raises(Left, match="1"):
+        program.main(["--model", "m", "--data", "d", "--out", "o", "--metrics", "bleu"])
+    assert "E-EVAL-031 metrics: no such metric" in capsys.readouterr().err
+
+    def warned(_: object) -> None:
+        raise warning.Warned("USR2")
+
+    monkeypatch.setattr(program, "by_hand", warned)
+    with pytest.raises(Left, match="85"):
+        program.main(["--model", "m"])
