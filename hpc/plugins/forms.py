@@ -84,7 +84,7 @@ class Form:
     def only(self, hints: Mapping[str, str] | None = None) -> None:
         """Refuse every key that was not asked for, with the nearest one that is read."""
         names = sorted(set(self.known))
-        for key in self.value.keys() - set(names):
+        for key in [key for key in self.value if key not in names]:
             near = difflib.get_close_matches(key, names, 1)
             hint = (hints or {}).get(key) or (f"did you mean {near[0]!r}?" if near else "")
             self.no(

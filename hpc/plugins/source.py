@@ -44,8 +44,12 @@ def find_name(source: bytes, name: str) -> Found:
     Raises NotPythonError. Does not follow imports and cannot say whether what an import or a call gives is callable.
     """
     tree = _parse(source)
-    kinds = [kind for bound, kind in _bindings(tree.body) if bound == name]
-    star = any(bound == "*" for bound, _ in _bindings(tree.body))
+    try:
+        found = list(_bindings(tree.body))
+    except RecursionError:
+        raise NotPythonError("nested too deeply to be read") from None
+    kinds = [kind for bound, kind in found if bound == name]
+    star = any(bound == "*" for bound, _ in found)
     return Found(bool(kinds), bool(kinds) and all(kind == "value" for kind in kinds), star)
 
 

@@ -48,10 +48,7 @@ class Tree:
     specials: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     faults: list[Refusal] = field(default_factory=list)
-
-    @property
-    def size(self) -> int:
-        return sum(self.files.values())
+    size: int = 0
 
     @property
     def whole(self) -> bool:
@@ -143,6 +140,7 @@ def _walk(folder_fd: int, prefix: str, tree: Tree) -> None:
             _enter(folder_fd, name, path, tree)
         elif stat.S_ISREG(mode):
             tree.files[path] = found.st_size
+            tree.size += found.st_size
         elif stat.S_ISLNK(mode):
             tree.links.append(path)
         else:

@@ -67,8 +67,10 @@ class Report:
         return self.manifest
 
 
-def validate(folder: Path, *, manifest_only: bool = False) -> Report:
+def validate(folder: Path, *, manifest_only: bool = False, digests: bool = True) -> Report:
     """Look at a package folder and say everything that is wrong with it at once. Raises Refusal E-PLUGIN-001 where there is no folder.
+
+    Without `digests` they stay "", for a caller that computes them itself.
 
     Does not promise that the code works, or that the folder stays as it is: publishing reads the stored copy again.
     """
@@ -83,7 +85,7 @@ def validate(folder: Path, *, manifest_only: bool = False) -> Report:
     report.errors += tree.faults
     if report.manifest is not None and not any(fault.code == "E-PLUGIN-027" for fault in tree.faults):
         _check_content(tree, report.manifest, report)
-    if tree.whole:
+    if tree.whole and digests:
         _take_digests(tree, report)
     return report
 

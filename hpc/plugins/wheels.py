@@ -27,6 +27,10 @@ _NATIVE = re.compile(r"\.(so(\.[0-9.]+)?|pyd|dll|dylib|a|o|lib|exe|pyc|pyo)$", r
 _STRONG = {"sha256": hashlib.sha256, "sha384": hashlib.sha384, "sha512": hashlib.sha512}
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 _METADATA_BYTES = 1 << 20
+_RECORD_BYTES = 16 << 20
+_MAX_TAG = 100
+_MAX_TEXT = 1000
+"""Characters of one version or requirement: what is longer is made to exhaust whoever parses it."""
 
 
 @dataclass
@@ -101,7 +105,7 @@ def _version(text: str) -> str:
     """The version in the form in which 1.0 and 1.0.0 are one; the text itself where it is none."""
     from packaging.utils import canonicalize_version
 
-    return str(canonicalize_version(text))
+    return str(canonicalize_version(text)) if len(text) <= _MAX_TEXT else text
 
 
 def _file_name(text: str, found: WheelFound) -> tuple[str, str, set[str]]:
@@ -163,8 +167,9 @@ def _text(archive: Zip, name: str, found: WheelFound) -> str:
     if name not in archive.members:
         found.no("E-PLUGIN-043", f"has no {name}", allowed="METADATA, WHEEL, RECORD and entry_points.txt")
         raise _Stop
-    if archive.members[name].size > 16 * _METADATA_BYTES:
-        raise TooMuchError(f"{name}: is larger than {16 * _METADATA_BYTES} bytes")
+    limit = _RECORD_BYTES if name.endswith("/RECORD") else _METADATA_BYTES
+    if archive.members[name].size > limit:
+        raise TooMuchError(f"{name}: is larger than {limit} bytes")
     try:
         return archive.read(name).decode("utf-8")
     except UnicodeDecodeError as exc:
@@ -196,7 +201,10 @@ def _wheel_file(wheel: Message, tags: set[str], found: WheelFound) -> None:
         found.no("E-PLUGIN-042", "does not say Root-Is-Purelib: true", found=wheel["Root-Is-Purelib"], allowed="true")
     if not (wheel["Wheel-Version"] or "").strip().startswith("1."):
         found.no("E-PLUGIN-043", "WHEEL is of another format version", found=wheel["Wheel-Version"], allowed="1.x")
-    stated = {str(tag) for text in wheel.get_all("Tag", []) if text.count("-") == 2 for tag in parse_tag(text.strip())}
+    # A tag of many dots stands for every combination of them.
+    lines = [text.strip() for text in wheel.get_all("Tag", [])]
+    sound = all(text.count("-") == 2 and len(text) <= _MAX_TAG for text in lines)
+    stated = {str(tag) for text in lines for tag in parse_tag(text)} if sound else set()
     if stated != tags:
         found.no(
             "E-PLUGIN-043",
@@ -262,6 +270,8 @@ def _requirements(metadata: Message, version: str, found: WheelFound) -> dict[st
     python = (metadata["Requires-Python"] or "").strip()
     dist = [str(text).strip() for text in metadata.get_all("Requires-Dist", [])]
     try:
+        if long := next((text for text in (python, *dist) if len(text) > _MAX_TEXT), ""):
+            raise InvalidRequirement(long[:80])
         SpecifierSet(python)
         for text in dist:
             Requirement(text)

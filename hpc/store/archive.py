@@ -116,7 +116,8 @@ class _Gunzip:
     def __init__(self, data: bytes, limits: Limits) -> None:
         self._data, self._limits = data, limits
         self._engine = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        self._fed, self._ready = 0, b""
+        self._fed, self._ready, self._used = 0, b"", 0
+        self._out = 0
         self.at = 0
 
     def read(self, size: int) -> bytes:
@@ -129,7 +130,7 @@ class _Gunzip:
         return b"".join(parts)
 
     def _next(self, most: int) -> bytes:
-        while not self._ready and not self._engine.eof:
+        while self._used == len(self._ready) and not self._engine.eof:
             tail = self._engine.unconsumed_tail
             if not tail:
                 tail = self._data[self._fed : self._fed + _CHUNK]
@@ -137,15 +138,16 @@ class _Gunzip:
                 if not tail:
                     raise no("E-ARCHIVE-003", "the gzip stream is cut short")
             try:
-                self._ready = self._engine.decompress(tail, _CHUNK)
+                self._ready, self._used = self._engine.decompress(tail, _CHUNK), 0
             except zlib.error as exc:
                 raise no("E-ARCHIVE-003", f"the gzip stream is damaged: {exc}") from exc
             self._count()
-        out, self._ready = self._ready[:most], self._ready[most:]
+        out = self._ready[self._used : self._used + most]
+        self._used += len(out)
         return out
 
     def _count(self) -> None:
-        out = self.at + len(self._ready)
+        self._out = out = self._out + len(self._ready)
         # Headers and padding come on top of the files' bytes.
         if out > self._limits.unpacked + (self._limits.entries + 2) * 2 * BLOCK:
             raise no("E-ARCHIVE-005", f"unpacks to more than {self._limits.unpacked} bytes")

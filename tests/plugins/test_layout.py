@@ -86,9 +86,11 @@ def test_what_is_no_program_or_lies_under_template_is_taken(tmp_path: Path, name
         ("m:install", {"m.py": b"\xff\xfe def install"}, "028"),
         ("m:install", {"m.py": b"def install(): ...\n\0"}, "028"),
         ("m:install", {"m.py": "(" * 5000}, "028"),
+        ("m:install", {"m.py": "x = " + "not " * 100_000 + "1\n"}, "028"),
+        ("m:install", {"m.py": "if 1: pass\n" + "elif 1: pass\n" * 700}, "028"),
         ("both:install", {"both.py": INSTALL, "both/__init__.py": ""}, "021"),
     ],
-    ids=str,
+    ids=lambda v: str(v)[:50],
 )
 def test_an_entry_point_that_would_not_be_found(
     tmp_path: Path, entrypoint: str, files: dict[str, str], code: str

@@ -172,11 +172,19 @@ def test_each_rule_has_its_field_and_code(changes: dict[str, Any], expected: lis
 
 def test_all_faults_come_at_once() -> None:
     found = faults(
-        schema="v2", name="a b", version="+", load="x", homepage="x", requires={"core": "x", "cor": 1}, nmae="y"
+        schema="v2",
+        name="a b",
+        version="+",
+        load="x",
+        homepage="x",
+        requires={"core": "x", "cor": 1},
+        nmae="y",
+        b=1,
+        a=2,
     )
     assert found == [
         ("003", "schema"), ("006", "name"), ("006", "version"), ("006", "load"), ("006", "homepage"), ("006", "requires.core"),
-        ("005", "requires.cor"), ("005", "nmae"),
+        ("005", "requires.cor"), ("005", "nmae"), ("005", "b"), ("005", "a"),
     ]  # fmt: skip
 
 
