@@ -1,4 +1,4 @@
-"""Speed and memory, as ratios in one run: `python tests/benchmarks/run.py [--write] [MEASURE...]`.
+"""Speed and memory, as ratios in one run: `python tests/benchmarks/run.py [--write] [--large] [MEASURE...]`.
 
 Ends with 1 if a target is missed by more than the noise: that is, in three quarters of the rounds. Best on a quiet machine.
 """
@@ -14,15 +14,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import commands
+import filtering
 import pieces
 import report
 import scene
 from timing import Environment
 
-MEASURES = ("help", "submit", "status", "together", "verification", "kernel", "audit")
+MEASURES = ("help", "submit", "status", "together", "verification", "kernel", "audit", "filter")
 
 
-def measures(folder: Path, env: Environment, conf: str) -> dict[str, Callable[[], list[report.Figure]]]:
+def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[str, Callable[[], list[report.Figure]]]:
     """Each measure by name; a measure lays out what it needs."""
     return {
         "help": lambda: commands.help_page(folder, env),
@@ -32,6 +33,7 @@ def measures(folder: Path, env: Environment, conf: str) -> dict[str, Callable[[]
         "verification": lambda: pieces.verification(folder),
         "kernel": lambda: pieces.kernel(folder),
         "audit": lambda: pieces.audit(folder, env),
+        "filter": lambda: filtering.filtering(folder, large=large),
     }
 
 
@@ -39,13 +41,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure tp against its targets.")
     parser.add_argument("names", nargs="*", metavar="MEASURE", help=f"only these of: {', '.join(MEASURES)}")
     parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
+    parser.add_argument("--large", action="store_true", help="also what takes minutes: ten million records")
     options = parser.parse_args()
     if unknown := set(options.names) - set(MEASURES):
         parser.error(f"no measure {', '.join(sorted(unknown))}")
     begin, figures = time.monotonic(), []
     with scene.scratch() as folder, scene.cluster(folder) as conf:
         version = scene.Place(folder / "version", scene.environment(folder), SLURM_CONF=conf).run("sbatch", "--version")
-        for name, measure in measures(folder, scene.environment(folder), conf).items():
+        for name, measure in measures(folder, scene.environment(folder), conf, large=options.large).items():
             if name in options.names or not options.names:
                 print(f"bench: {name}", file=sys.stderr, flush=True)
                 figures += measure()
