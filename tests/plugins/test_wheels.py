@@ -70,6 +70,8 @@ def test_a_wheel_of_a_standard_build_backend_is_taken(tmp_path: Path) -> None:
 
 METADATA = b"Metadata-Version: 2.1\nName: %s\nVersion: %s\n"
 WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+MANY = "-".join(".".join([word] * 300) for word in ("py3", "none", "any"))
+"""One tag that stands for 27 million."""
 POINTS = f"{INFO}/entry_points.txt"
 
 
@@ -90,7 +92,7 @@ POINTS = f"{INFO}/entry_points.txt"
         (changed(f"{INFO}/WHEEL", WHEEL.replace("1.0", "2.0").encode()), [("043", "wheel")]),
         (changed(f"{INFO}/WHEEL", WHEEL.replace("any", "linux_x86_64").encode()), [("043", "wheel")]),
         (changed(f"{INFO}/WHEEL", WHEEL.replace("Tag: py3-none-any\n", "").encode()), [("043", "wheel")]),
-        (changed(f"{INFO}/WHEEL", f"{WHEEL}Tag: {'.'.join(['py3'] * 300)}-{'.'.join(['none'] * 300)}-{'.'.join(['any'] * 300)}\n".encode()), [("043", "wheel")]),
+        (changed(f"{INFO}/WHEEL", f"{WHEEL}Tag: {MANY}\n".encode()), [("043", "wheel")]),
         (changed(f"{INFO}/METADATA", METADATA % (b"my-company-cleaner", b"1.0") + b"Requires-Python: >=" + b"9" * 5000), [("043", "wheel")]),
         (changed(f"{INFO}/METADATA", METADATA % (b"my-company-cleaner", b"9" * 5000)), [("043", "wheel")]),
         (changed("other-1.0.dist-info/METADATA", b""), [("043", "wheel")]),
