@@ -57,4 +57,28 @@ KINDS: dict[str, ErrorKind] = table(
         "What a witness saw last must be its own, whole, and of this log; else it would vouch for nothing.",
         "Restore the folder, or begin with an empty one: what was seen before is then forgotten, so look why first.",
     ),
+    ErrorKind(
+        "E-EVID-010",
+        "the evidence is tampered",
+        "The audit of the run found a record that is not what was recorded. Such a run is not passed on as evidence.",
+        "`tp runs audit RUN` names every finding.",
+    ),
+    ErrorKind(
+        "E-EVID-011",
+        "the evidence is not whole",
+        "The run has not ended well, or records are missing or may not be read: nobody could call the bundle verified.",
+        "`tp runs audit RUN` says what is missing. --allow-unverified passes it on all the same, and the bundle says so.",
+    ),
+    ErrorKind(
+        "E-EVID-012",
+        "the bundle cannot be written",
+        "A file of that name is there, the run changed meanwhile, or a record is larger than a bundle takes.",
+        "Name another file, or try again when the run has ended.",
+    ),
+    ErrorKind(
+        "E-EVID-013",
+        "the bundle cannot be read",
+        "There is no such file, or it may not be read.",
+        "Check the path. What a readable file holds is judged, not refused.",
+    ),
 )
