@@ -26,7 +26,7 @@ from hpc.errors import Refusal
 
 PARTS = {
     "verifier": ("record", "contract", "launch", "plugins"),
-    "training": ("record", "contract", "training", "plugins", "transforms"),
+    "training": ("record", "contract", "evaluation", "training", "plugins", "transforms"),
 }
 _VENDORED = "tuneplane/vendored"
 _NOT_VENDORED = frozenset({"metadata.py", "pylock.py", "dependency_groups.py", "direct_url.py"})

@@ -12,7 +12,7 @@ from hpc.catalog.locks import admits_core
 from hpc.catalog.shelf import Catalogue
 from hpc.catalog.shipped import shipped
 
-METHODS = ["custom/custom", "deepspeed/dpo", "deepspeed/sft"]
+METHODS = ["custom/custom", "deepspeed/dpo", "deepspeed/sft", "evalkit/behaviour"]
 
 
 def test_the_shipped_catalogue_has_these_methods() -> None:
@@ -26,8 +26,9 @@ def test_a_shipped_pack_has_no_typo_admits_this_core_and_carries_its_entry(recip
     recipe = Catalogue.shipped().get(recipe_id)
     assert recipe.typed.unknown_keys() == []
     assert admits_core(recipe.requires_core, tuneplane.__version__)
-    assert recipe.entrypoint().kind == "experiment"
-    assert recipe.entrypoint().value in recipe.template_files()
+    entry = recipe.entrypoint()
+    assert (entry.kind == "experiment") == (entry.value in recipe.template_files())
+    assert entry.kind in ("experiment", "module")
     assert recipe.observability == "platform"
     assert recipe.orchestrator == "process-group"
 
