@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import stat
 from pathlib import Path
@@ -92,18 +90,30 @@ def test_other_bytes_another_user_another_key_and_another_time_are_refused(
     assert refused(secret=bytes(32)) == "E-PLUGIN-070"
     assert refused(now=NOW + 901) == "E-PLUGIN-071"
     assert refused(now=NOW - 3600) == "E-PLUGIN-071"
-    for text in ("", ".", "x.y", receipt[:-1], receipt[1:], receipt.upper(), receipt + "0", "é" + receipt, "a" * 5000):
+    for text in (
+        "",
+        "-",
+        receipt[:-1],
+        receipt.upper(),
+        receipt + "0",
+        "é" + receipt,
+        "a" * 5000,
+        receipt.replace("-", "."),
+    ):
         assert refused(text=text) == "E-PLUGIN-070"
     assert list(scratch.iterdir()) == []
 
 
-def test_a_forged_claim_is_refused_whoever_computes_it(archive: Path, scratch: Path) -> None:
+def test_a_forged_claim_is_refused(archive: Path, scratch: Path) -> None:
     receipt = preview(archive, scratch=scratch, now=NOW, **MINE).receipt
-    body, _, mac = receipt.partition(".")
-    claim = json.loads(base64.urlsafe_b64decode(body + "=="))
-    claim["expires_at"] += 10**9
-    forged = base64.urlsafe_b64encode(json.dumps(claim).encode()).decode().rstrip("=")
-    assert code(redeem, archive, f"{forged}.{mac}", scratch=scratch, now=NOW, **MINE) == "E-PLUGIN-070"
+    issued, expires, uid, short, mac = receipt.split("-")
+    for forged in (
+        [issued, f"{int(expires) + 10**9}", uid, short, mac],
+        [issued, expires, "1001", short, mac],
+        [issued, expires, uid, short, mac[::-1]],
+    ):
+        who = MINE | {"uid": int(forged[2])}
+        assert code(redeem, archive, "-".join(forged), scratch=scratch, now=NOW, **who) == "E-PLUGIN-070"
 
 
 def test_a_package_that_changed_its_meaning_between_preview_and_import_is_refused(
@@ -118,7 +128,7 @@ def test_a_package_that_changed_its_meaning_between_preview_and_import_is_refuse
         return real(folder)
 
     monkeypatch.setattr(room, "validate", otherwise)
-    assert code(redeem, archive, receipt, scratch=scratch, now=NOW, **MINE) == "E-PLUGIN-073"
+    assert code(redeem, archive, receipt, scratch=scratch, now=NOW, **MINE) == "E-PLUGIN-070"
 
 
 def test_what_could_not_be_published_gets_no_receipt(tmp_path: Path, scratch: Path) -> None:
@@ -185,8 +195,6 @@ def test_the_scratch_folder_is_private(root: StorageRoot) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-@given(st.text(max_size=60))
+@given(st.text(alphabet="0123456789abcdef-٣ \n", max_size=60))
 def test_any_text_is_no_receipt(text: str) -> None:
-    with pytest.raises(Refusal) as caught:
-        room._open(text, KEY)
-    assert caught.value.code == "E-PLUGIN-070"
+    assert code(redeem, "no such archive", text, scratch=Path("nowhere"), now=NOW, **MINE) == "E-PLUGIN-070"
