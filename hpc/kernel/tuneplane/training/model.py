@@ -165,23 +165,43 @@ def load_model(path: Path, settings: Settings, dtype: Any) -> Any:
     """
     from transformers import AutoModelForCausalLM
 
+    return _dressed(_from_folder(AutoModelForCausalLM, path, dtype), settings, "CAUSAL_LM")
+
+
+def load_scorer(path: Path, settings: Settings, dtype: Any, pad_id: int) -> Any:
+    """The model with a head that gives one score a row, read at its last token that is not `pad_id`; else as `load_model`.
+
+    The head is new, and random by torch's seed, unless the folder holds such a model already. With LoRA the whole head is trained.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    model = _from_folder(AutoModelForSequenceClassification, path, dtype, num_labels=1)
+    model.config.pad_token_id = pad_id
+    return _dressed(model, settings, "SEQ_CLS")
+
+
+def _from_folder(kind: Any, path: Path, dtype: Any, **more: Any) -> Any:
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        return kind.from_pretrained(
             os.fspath(path),
             dtype=dtype,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
+            **more,
         )
     except (OSError, ValueError, KeyError) as exc:
         raise refuse("E-TRAIN-034", f"cannot be loaded: {exc}", field="inputs.model", found=os.fspath(path)) from exc
+
+
+def _dressed(model: Any, settings: Settings, task: str) -> Any:
     model.config.use_cache = False
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    return _add_lora(model, settings) if settings.lora else model
+    return _add_lora(model, settings, task) if settings.lora else model
 
 
-def _add_lora(model: Any, settings: Settings) -> Any:
+def _add_lora(model: Any, settings: Settings, task: str) -> Any:
     from peft import LoraConfig, get_peft_model
 
     targets: str | list[str] = settings.lora_targets
@@ -194,7 +214,7 @@ def _add_lora(model: Any, settings: Settings) -> Any:
         lora_alpha=settings.lora_alpha,
         lora_dropout=settings.lora_dropout,
         target_modules=targets,
-        task_type="CAUSAL_LM",
+        task_type=task,
     )
     try:
         return get_peft_model(model, config)

@@ -48,5 +48,29 @@ DPO = Table(
     ),
 )
 
-TABLES: dict[str, Table[Any]] = {t.method: t for t in (DPO,)}
+
+@dataclass(frozen=True)
+class RewardSettings(Settings):
+    """Settings of `deepspeed/rm`."""
+
+    center_rewards_coefficient: float
+
+
+RM = Table(
+    "rm",
+    RewardSettings,
+    _fields(
+        Field(
+            "center_rewards_coefficient",
+            "float",
+            0.0,
+            "weight of (chosen + rejected)^2, which keeps scores near 0",
+            0,
+            100,
+        ),
+        learning_rate=1e-5,
+    ),
+)
+
+TABLES: dict[str, Table[Any]] = {t.method: t for t in (DPO, RM)}
 """Methods other than sft."""
