@@ -132,4 +132,5 @@ def _take_digests(tree: Tree, report: Report) -> None:
     try:
         report.digest, report.digest_v2 = tree.digests()
     except Refusal as exc:
-        report.errors.append(exc)
+        if str(exc) not in map(str, report.errors):
+            report.errors.append(exc)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -317,3 +320,39 @@ def test_import_roots_are_modules_and_folders_with_python() -> None:
     assert import_roots(["plugin.yaml", "a.py", "b/x.txt", "c/d/e.py", "f.cpython-311-x86_64-linux-gnu.so", "not-a-name/x.py", "g/h.so"]) == [
         "a", "c", "f", "g",
     ]  # fmt: skip
+
+
+@pytest.mark.two_users
+def test_a_file_that_may_not_be_read_is_named() -> None:
+    """An ordinary user looks at packages of which a part is closed to them."""
+    scratch = Path(tempfile.mkdtemp(prefix="tp-plugin-test-"))
+    try:
+        scratch.chmod(0o755)
+        for part, mode in (("closed", 0o700), ("patch.py", 0o600), ("data.txt", 0o600), ("plugin.yaml", 0o600)):
+            folder = algorithm(scratch / part, {"closed/x.py": "", "data.txt": "x"})
+            (folder / part).chmod(mode)
+        expected = {
+            "closed": [("029", "closed")],
+            "patch.py": [("029", "patch.py")],
+            "data.txt": [("029", "data.txt")],
+            "plugin.yaml": [("001", "plugin.yaml"), ("029", "plugin.yaml")],
+        }
+        assert _as_another_user(lambda: {part: codes(validate(scratch / part)) for part in expected}) == repr(expected)
+    finally:
+        shutil.rmtree(scratch)
+
+
+def _as_another_user(look: Callable[[], object]) -> str:
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.setresgid(54321, 54321, 54321)
+            os.setresuid(54321, 54321, 54321)
+            os.write(writer, repr(look()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        answer = stream.read()
+    os.waitpid(child, 0)
+    return answer
