@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.contract.layout import VOLUMES, RunPaths, StorageRoot
 from tuneplane.record.digest import digest_bytes
 
 from hpc.errors import Refusal
@@ -49,21 +50,26 @@ def plain_path(path: Path | str, field: str) -> str:
     return text
 
 
-def mounts(root: StorageRoot, run: RunPaths, work: Path, inputs: dict[str, Any], binds: list[str]) -> list[str]:
-    """`--mount` values: the storage root read-only, the run writable, the package read-only again, inputs and site paths read-only."""
+def mounts(root: StorageRoot, run: RunPaths, work: Path, launch: Mapping[str, Any]) -> list[str]:
+    """`--mount` values: the storage root read-only, the run writable, the package read-only again, inputs, site paths and volumes read-only.
+
+    The folder of a data set that the run is to publish is writable; its owner is who runs the job.
+    """
     rows = [(root.path, False), (run.root, True), (work, False)]
     inside = f"{root.path}/"
-    rows += [
-        (Path(source["path"]), False) for _, source in sorted(inputs.items()) if not source["path"].startswith(inside)
-    ]
-    rows += [(Path(b), False) for b in binds]
-    out = []
-    for path, writable in rows:
-        text = plain_path(path, "mount")
-        line = f"type=bind,src={text},dst={text}" + ("" if writable else ",ro")
-        if line not in out:
-            out.append(line)
-    return out
+    inputs = (source["path"] for _, source in sorted(launch["inputs"].items()))
+    rows += [(Path(path), False) for path in inputs if not path.startswith(inside)]
+    rows += [(Path(b), False) for b in launch["binds"]]
+    if output := launch.get("output_dataset"):
+        rows.append((Path(output["folder"]), True))
+    lines = [_bind(path, path, writable) for path, writable in rows]
+    lines += [_bind(v["path"], f"{VOLUMES}/{leaf}", False) for leaf, v in sorted(launch.get("volumes", {}).items())]
+    return list(dict.fromkeys(lines))
+
+
+def _bind(source: Path | str, target: Path | str, writable: bool) -> str:
+    src, dst = plain_path(source, "mount"), plain_path(target, "mount")
+    return f"type=bind,src={src},dst={dst}" + ("" if writable else ",ro")
 
 
 def _warning_signal(prepared: Prepared) -> str | None:
@@ -84,7 +90,6 @@ def _settings(
     launch, runtime, kernel = prepared.records["launch.json"], prepared.runtime, prepared.kernel
     pools = zip(prepared.spec.spec.resources.pools, prepared.pool_profiles, strict=True)
     cpus = [directives.cpus_of(pool.model_dump(), profile.model_dump(), prepared.options) for pool, profile in pools]
-    rank_entry = launch["entry"]["kind"] == "rank"
     out = {
         "TP_ROOT": plain_path(root.path, "storage root"),
         "TP_RUN_DIR": plain_path(prepared.run.root, "run"),
@@ -102,8 +107,8 @@ def _settings(
         "TP_SLURM_BIN": fleet.bin_dir,
         "TP_VERIFIER": plain_path(kernel.verifier, "kernel"),
         "TP_VERIFIER_SHA256": kernel.verifier_digest.removeprefix("sha256:"),
-        "TP_TRAINING_ZIP": plain_path(kernel.training, "kernel") if rank_entry else "",
-        "TP_TRAINING_SHA256": kernel.training_digest if rank_entry else "",
+        "TP_TRAINING_ZIP": plain_path(kernel.training, "kernel"),
+        "TP_TRAINING_SHA256": kernel.training_digest,
         "TP_PYTHON": sys.executable,
         "TP_APPTAINER": "",
         "TP_SIF": "",
@@ -120,7 +125,7 @@ def _settings(
             "TP_SIF_SHA256": runtime.sha256.removeprefix("sha256:"),
             "TP_SIF_VERIFY": "full" if launch["runtime"]["verify"] == "sha256" else "stat",
             "TP_SIF_STAT": stat_text,
-            "TP_MOUNTS": "\n".join(mounts(root, prepared.run, prepared.work, launch["inputs"], launch["binds"])),
+            "TP_MOUNTS": "\n".join(mounts(root, prepared.run, prepared.work, launch)),
             "TP_NV": "1" if any(p["gpus_per_node"] for p in launch["shape"]["pools"]) else "",
         }
     return out

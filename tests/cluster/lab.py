@@ -19,11 +19,16 @@ REPO = Path(__file__).resolve().parents[2]
 PARTS = ("pyproject.toml", "setup.cfg", "README.md", "LICENSE", "hpc", "recipes", "sbatch_templates", "containers")
 
 
+def shared_dependencies() -> tuple[str, Path]:
+    """The text of the .pth file that leads to the shared dependencies, and the Python beside them, which has pip."""
+    site = next(p for p in map(Path, sys.path) if (p / "_deps.pth").is_file())
+    text = (site / "_deps.pth").read_text("utf-8")
+    return text, Path(text.split("'")[1]).parents[2] / "bin" / "python"
+
+
 def install_login(folder: Path) -> Path:
     """The `bin` folder of an installation that every user can execute: a wheel of this checkout, beside the shared dependencies."""
-    site = next(p for p in map(Path, sys.path) if (p / "_deps.pth").is_file())
-    dependencies = (site / "_deps.pth").read_text("utf-8")
-    deps = Path(dependencies.split("'")[1])
+    dependencies, python = shared_dependencies()
     source = folder / "source"
     source.mkdir(mode=0o755)
     for part in PARTS:
@@ -34,7 +39,7 @@ def install_login(folder: Path) -> Path:
     venv = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     (next(venv.glob("lib/python3*/site-packages")) / "_deps.pth").write_text(dependencies, "utf-8")
-    pip = [deps.parents[2] / "bin" / "python", "-m", "pip", "-q", "--python", venv / "bin" / "python"]
+    pip = [python, "-m", "pip", "-q", "--python", venv / "bin" / "python"]
     done = subprocess.run(
         [*pip, "install", "--no-deps", "--no-build-isolation", source], capture_output=True, text=True, check=False
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
-from lab import Lab, Person, Run
+from lab import Lab, Person, Run, shared_dependencies
 from tuneplane.record.digest import directory_digest_v1
 
 pytestmark = [pytest.mark.cluster, pytest.mark.two_users]
@@ -219,7 +221,17 @@ def cleaner(lab: Lab, alice: Person, scratch: Path) -> str:
     source.mkdir()
     (source / "pyproject.toml").write_text(PYPROJECT, "utf-8")
     (source / "my_company_cleaner.py").write_text(CLEANER, "utf-8")
-    pip = [str(lab.bin / "python"), "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    pip = [
+        shared_dependencies()[1],
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--ignore-requires-python",
+    ]  # it is for the image's Python
     subprocess.run([*pip, "-w", scratch / "wheels", source], check=True, cwd=scratch)
     folder = write(lab, alice, lab.project(alice) / "cleaner", {"plugin.yaml": CLEANER_MANIFEST})
     lab.sh(alice, f"cp {scratch}/wheels/*.whl {folder}/")
@@ -231,7 +243,7 @@ def cleaner(lab: Lab, alice: Person, scratch: Path) -> str:
 INPUT = "".join(json.dumps({"text": text}) + "\n" for text in ("short", "long enough to stay", "long enough to stay"))
 REQUESTS = {
     "tpalice/cleaner": {"inputs": {"documents": "input.jsonl"}, "config": {"min_length": 20}},
-    "tuneplane/jsonl-filter": {"inputs": {"documents": "input.jsonl"}, "config": {"text_field": "text", "min_chars": 10, "deduplicate": True}},
+    "tuneplane/jsonl-filter": {"inputs": {"documents": "input.jsonl"}, "config": {"min_length": 10}},
     "tuneplane/text-records": {"inputs": {"documents": "input.txt"}, "config": {"chunk_chars": 40, "overlap_chars": 10}},
 }  # fmt: skip
 
@@ -241,28 +253,25 @@ def test_a_transform_is_a_cpu_job_that_publishes_on_success_only(
     lab: Lab, alice: Person, cleaner: str, plugin: str
 ) -> None:
     name = plugin.rpartition("/")[2]
-    request = json.dumps({"api": "tuneplane/transform/v1", **REQUESTS[plugin]})
-    bad = json.dumps({"api": "tuneplane/transform/v1", **REQUESTS[plugin], "config": {"no_such_key": 1}})
-    lab.experiments(alice, {name: TRANSFORM.format(plugin=plugin, request="${WHICH:-request.json}")})
-    folder = lab.project(alice) / "experiments" / name
     text = textwrap.fill("Every word of this text is cut into chunks that overlap a little. " * 4, 60)
-    write(
-        lab,
-        alice,
-        folder,
-        {"request.json": request + "\n", "bad.json": bad + "\n", "input.jsonl": INPUT, "input.txt": text + "\n"},
-    )
-    lab.tp(alice, "plugin", "install", plugin, "--exp", name)
-    lab.sh(alice, "git add -A && git commit -q -m 'A transform'")
-    run = lab.submit(alice, name, "--profile", "one")
-    assert run.wait_end()["class"] == "done", run.story()
-    out = run.paths.attempt(0).out
-    report = json.loads((out / "transform-result.json").read_text("utf-8"))
+    requests = {name: REQUESTS[plugin], f"{name}-bad": REQUESTS[plugin] | {"config": {"no_such_key": 1}}}
+    lab.experiments(alice, {exp: TRANSFORM.format(plugin=plugin, request="request.json") for exp in requests})
+    for exp, request in requests.items():
+        body = json.dumps({"api": "tuneplane/transform/v1", **request})
+        files = {"request.json": f"{body}\n", "input.jsonl": INPUT, "input.txt": f"{text}\n"}
+        write(lab, alice, lab.project(alice) / "experiments" / exp, files)
+        lab.tp(alice, "plugin", "install", plugin, "--exp", exp)
+    lab.sh(alice, "git add -A && git commit -q -m 'A transform, and one that fails'")
+    good, bad = (lab.submit(alice, exp, "--profile", "one") for exp in requests)
+    assert good.wait_end()["class"] == "done", good.story()
+    report = result_of(good)
     assert (report["status"], report["provider"]["id"]) == ("succeeded", plugin)
-    assert sorted(p.name for p in (out / "dataset").iterdir()) == sorted(report["files"])
-    lab.experiments(alice, {name: TRANSFORM.format(plugin=plugin, request="bad.json")})
-    failed: Run = lab.submit(alice, name, "--profile", "one", "--label", "bad=yes")
-    assert failed.wait_end()["class"] == "failed", failed.story()
-    out = failed.paths.attempt(0).out
-    report = json.loads((out / "transform-result.json").read_text("utf-8"))
-    assert (report["status"], (out / "dataset").exists()) == ("failed", False)
+    assert sorted(os.listdir(good.paths.attempt(0).out / "dataset")) == sorted(report["files"])
+    assert bad.wait_end()["class"] == "error", bad.story()
+    assert result_of(bad)["status"] == "failed"
+    assert not (bad.paths.attempt(0).out / "dataset").exists()
+
+
+def result_of(run: Run) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((run.paths.attempt(0).out / "transform-result.json").read_text("utf-8"))
+    return value
