@@ -38,6 +38,7 @@ ROWS: Final = (
     Row("registry/recipes", "admin", 0o2755),
     Row("registry/activation", "admin", 0o2755),
     *(Row(f"registry/{shelf}", "shared", 0o3775) for shelf in SHELVES),
+    Row("registry/channels", "shared", 0o3775),
     Row("registry/seals", "service", 0o2755),
     Row("registry/index", "service", 0o2755),
     Row("registry/log", "service", 0o2755),

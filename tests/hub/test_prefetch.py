@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import stat
@@ -266,6 +265,16 @@ def test_what_a_killed_process_left_is_gone_on_with(hub: FakeHub, get: Get, cach
     assert [n for n in os.listdir(cache.blobs(TINY)) if n.endswith(".part")] == []
 
 
+def leave(path: Path, count: int) -> None:
+    """Fill the disk with a file but for `count` bytes."""
+    with open(path, "wb", buffering=0) as stream:
+        try:
+            while True:
+                stream.write(b"x" * 4096)
+        except OSError:
+            stream.truncate(stream.tell() - count)
+
+
 def test_a_full_disk_leaves_nothing_half_written(hub: FakeHub, scratch: Path, get: Get, cache: HubCache) -> None:
     if os.geteuid() != 0:
         pytest.skip("mounts a small tmpfs")
@@ -285,14 +294,7 @@ def test_a_full_disk_leaves_nothing_half_written(hub: FakeHub, scratch: Path, ge
 
         os.statvfs = lambda path: Roomy  # type: ignore[assignment,return-value]
         try:
-            fill = os.open(cache.hub / "y", os.O_CREAT | os.O_WRONLY)
-            try:
-                while True:
-                    os.write(fill, b"x" * 4096)
-            except OSError as exc:
-                assert exc.errno == errno.ENOSPC
-            os.ftruncate(fill, os.fstat(fill).st_size - 40_000)
-            os.close(fill)
+            leave(cache.hub / "y", 40_000)
             assert refused(lambda: get("org/other")).code == "E-STORE-020"
         finally:
             os.statvfs = statvfs

@@ -1,0 +1,135 @@
+"""Models on the shelf: `registry/models/<owner>/<name>/<version>`, immutable, with what they are and where they come from.
+
+The bytes are copied onto the shelf once and read back once; nothing is linked, so no later change of a run's folder reaches a model. A version is
+what its record says: architecture, parameters, tokenizer, and the run, attempt, export and base model that it was made from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import tuneplane
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.digest import digest_file
+from tuneplane.record.files import read_json
+
+from hpc.data.model_check import check_model
+from hpc.errors.core import Refusal
+from hpc.registry.kinds import Checked, Kind
+from hpc.registry.publish import Published, publish
+from hpc.registry.shelf import RECORD
+from hpc.site.users import User
+from hpc.spec.text import segment, visible
+
+if TYPE_CHECKING:
+    from hpc.site.sitefile import Site
+
+MAX_BYTES: Final = 8 << 40
+MAX_FILES: Final = 4096
+FINAL: Final = "final"
+
+
+def _standing(content: Path) -> Checked:
+    """A version that stands on the shelf: its place says who it is, its bytes what it is, and only its record where it comes from."""
+    folder = content.parent
+    lineage = _record(folder / RECORD).get("facts", {}).get("lineage", {})
+    return Checked(folder.parent.name, folder.name, {**check_model(content), "lineage": lineage})
+
+
+MODEL: Final = Kind("model", "models", _standing, MAX_BYTES, MAX_FILES)
+"""For whoever reads the shelf. Publishing needs a name, a version and a lineage: `model_kind`."""
+
+
+def model_kind(name: str, version: str, lineage: Mapping[str, Any]) -> Kind:
+    """The kind under which one folder is published. Raises (when it checks) the refusals of `check_model`."""
+
+    def check(folder: Path) -> Checked:
+        return Checked(name, version, {**check_model(folder), "lineage": dict(lineage)})
+
+    return Kind(MODEL.name, MODEL.shelf, check, MAX_BYTES, MAX_FILES)
+
+
+def register(
+    root: StorageRoot, site: Site, folder: Path, name: str, version: str, *, user: User, now: str, lineage: Mapping[str, Any], owner: str = ""
+) -> Published:  # fmt: skip
+    """Publish a model's folder. Raises Refusal E-SPEC-017, those of `check_model` and of `hpc.registry.publish.publish`."""
+    segment(name, "NAME")
+    segment(version, "VERSION")
+    return publish(
+        root, model_kind(name, version, lineage), folder, user=user, owner=owner or user.name, site=site, method="publish",
+        core_version=tuneplane.__version__, now=now,
+    )  # fmt: skip
+
+
+def of_folder(folder: Path, base: str = "") -> dict[str, Any]:
+    """The lineage of a folder that no run of this root made."""
+    return {"source": "folder", "base": base, "given": visible(str(folder), 400)}
+
+
+def of_run(run: RunPaths, attempt: int | None = None) -> tuple[Path, dict[str, Any]]:
+    """(exported folder, lineage) of a run that ended well. Every exported file is compared with the digest that the run recorded.
+
+    Raises Refusal E-MODEL-030 (no success, no export), E-MODEL-031 (another file than the run made).
+    """
+    number = attempt if attempt is not None else _last_success(run)
+    paths = run.attempt(number)
+    folder = paths.out / FINAL
+    if not folder.is_dir():
+        raise Refusal("E-MODEL-030", f"{run.run_id} exported nothing", field=str(folder), found=f"attempt {number}")
+    launch, spec = _record(run.launch), _record(run.jobspec)
+    recorded = (_record(paths.out / "result.json").get("artefact") or {}).get("files") or []
+    for row in recorded:
+        path = folder / str(row["path"])
+        found = digest_file(path) if os.path.lexists(path) else "missing"
+        if found != row["sha256"]:
+            text = f"{row['path']} is not the file that the run made"
+            raise Refusal("E-MODEL-031", text, field=str(path), found=found, allowed=str(row["sha256"]))
+    model = launch.get("inputs", {}).get("model") or {}
+    lineage = {
+        "source": "run",
+        "run_id": run.run_id,
+        "owner": run.owner,
+        "exp": run.exp,
+        "attempt": number,
+        "recorded": bool(recorded),
+        "recipe": _body(spec, "recipe", "name"),
+        "base": _body(spec, "model", "base"),
+        "base_source": str(model.get("source") or model.get("path") or ""),
+        "base_files": {str(f["path"]): str(f.get("sha256", "")) for f in model.get("files", []) if f.get("sha256")},
+        "git_commit": str((spec.get("provenance") or {}).get("git_commit") or ""),
+        "sif": str((launch.get("runtime") or {}).get("sha256") or ""),
+    }
+    return folder, lineage
+
+
+def _body(spec: Mapping[str, Any], *keys: str) -> str:
+    value: Any = spec.get("spec") or {}
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return str(value or "")
+
+
+def _record(path: Path) -> dict[str, Any]:
+    try:
+        value = read_json(path)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as exc:
+        raise Refusal("E-MODEL-030", f"cannot be read: {exc}"[:200], field=str(path)) from exc
+    return value if isinstance(value, dict) else {}
+
+
+def _last_success(run: RunPaths) -> int:
+    try:
+        numbers = sorted((int(n) for n in os.listdir(run.attempts) if n.isdigit()), reverse=True)
+    except OSError:
+        numbers = []
+    said = ""
+    for number in numbers:
+        said = str(_record(run.attempt(number).end).get("class") or "has not ended")
+        if said == "done":
+            return number
+    raise Refusal("E-MODEL-030", f"{run.run_id} did not end well", field=run.run_id, found=said or "no attempt")
