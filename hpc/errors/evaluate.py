@@ -89,4 +89,58 @@ KINDS: dict[str, ErrorKind] = table(
         "It does not exist and cannot be made, or may not be written.",
         "Give a folder of your own, or cache=none.",
     ),
+    ErrorKind(
+        "E-EVAL-040",
+        "the report cannot be read",
+        "A file of it is missing, too large, or not readable here.",
+        "Give the folder that holds eval_report.json; `tp job status RUN` names a run's folder.",
+    ),
+    ErrorKind(
+        "E-EVAL-041",
+        "not a report",
+        "It has another schema, or a part of it is missing or of another kind.",
+        "Evaluate again; a report is never edited by hand.",
+    ),
+    ErrorKind(
+        "E-EVAL-042",
+        "the reports cannot be compared example by example",
+        "They decide by two metrics, or the metric that was named is not that of every example.",
+        "Name a metric that both have: --by exact_match.",
+    ),
+    ErrorKind(
+        "E-EVAL-043",
+        "nothing to compare",
+        "No question stands in both reports.",
+        "Evaluate both models on the same rows.",
+    ),
+    ErrorKind(
+        "E-EVAL-044",
+        "not the baseline that the config names",
+        "The report's model, adapter or folder is another one.",
+        "Evaluate the baseline that spec.evaluation.baseline names, or name this one.",
+    ),
+    ErrorKind(
+        "E-EVAL-045",
+        "a file is not the one that the report was made from",
+        "It was changed after the report was written.",
+        "Evaluate again; scores and predictions are never edited by hand.",
+    ),
+    ErrorKind(
+        "E-EVAL-046",
+        "two reports of one suite",
+        "Which of them counts would be a guess.",
+        "Give one report a suite; --suite names it when the evaluation runs.",
+    ),
+    ErrorKind(
+        "E-EVAL-047",
+        "not a budget",
+        "A general-regression suite takes two drops from 0 to 1, of score and pass rate.",
+        "Write SUITE, or SUITE=0.03,0.05.",
+    ),
+    ErrorKind(
+        "E-EVAL-048",
+        "the config cannot be read",
+        "There is no such file, or the folder has no config.yaml.",
+        "Give an experiment's folder, its config.yaml, or a JobSpec.",
+    ),
 )

@@ -66,7 +66,8 @@ def by_hand(argv: Sequence[str]) -> None:
         print(canonical_text(report))
         return
     for key, metric in report["metrics"].items():
-        print(f"{key:<18} {metric['value']:.4f}  [{metric['low']:.4f}, {metric['high']:.4f}]  n {metric['n']}")
+        around = "" if metric["low"] is None else f"[{metric['low']:.4f}, {metric['high']:.4f}]"
+        print(f"{key:<18} {metric['value']:<10.4f} {around:<18}  n {metric['n']}")
 
 
 def in_job(env: Mapping[str, str]) -> None:

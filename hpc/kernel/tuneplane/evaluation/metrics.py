@@ -23,6 +23,7 @@ from tuneplane.evaluation.answers import Prediction
 from tuneplane.evaluation.scoring import constraints_kept, exact_match, json_fields, token_f1
 
 METRICS = ("exact_match", "token_f1", "json_fields", "constraints")
+SHARED = frozenset({"latency_ms"})
 _LOWER = frozenset({"latency_ms", "tokens", "cut_rate"})
 
 
@@ -100,12 +101,16 @@ def columns(scores: Iterable[Score], first: str) -> dict[str, dict[str, float]]:
 
 
 def aggregate(scores: Sequence[Score], scoring: Scoring, seed: int = 0) -> dict[str, dict[str, Any]]:
-    """Metric → `{value, low, high, n, direction}`."""
+    """Metric → `{value, low, high, n, direction}`; `low` and `high` are None for what examples of one batch share. Scores: at least one."""
     out = {}
     for key, column in columns(scores, scoring.metrics[0]).items():
-        found = mean_interval(list(column.values()), key, seed=seed)
-        if found is not None:
-            out[key] = {
-                "value": found.mean, "low": found.low, "high": found.high, "n": found.n, "direction": direction(key),
-            }  # fmt: skip
+        values = list(column.values())
+        found = None if key in SHARED else mean_interval(values, key, seed=seed)
+        out[key] = {
+            "value": found.mean if found else sum(values) / len(values),
+            "low": found.low if found else None,
+            "high": found.high if found else None,
+            "n": len(values),
+            "direction": direction(key),
+        }
     return out

@@ -1,0 +1,177 @@
+"""`tp eval`: what evaluations reported, what changed between two, and whether the gates pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from tuneplane.contract import exits
+
+from hpc.cli.context import json_option, print_json, table
+from hpc.spec.text import escaped
+
+if TYPE_CHECKING:
+    from hpc.evaluate.compare import Comparison, Example
+    from hpc.evaluate.gates import Verdict
+    from hpc.evaluate.reports import Metric, Report
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+_PATH = click.Path(path_type=Path)
+
+
+@click.group("eval", context_settings=SETTINGS)
+def evaluation() -> None:
+    """Evaluations: show, compare, gate. A report is its folder or its eval_report.json."""
+
+
+@evaluation.command()
+@click.argument("report", type=_PATH)
+@json_option
+def show(report: Path, as_json: bool) -> int:
+    """Show a report's numbers and what they rest on. Exit code 1 if its files are not those that it was made from."""
+    from hpc.cli.main import report as complain
+    from hpc.evaluate.reports import changed_files, read_report
+
+    found = read_report(report)
+    faults = changed_files(found)
+    if as_json:
+        whole = {**found.value, "folder": str(found.folder), "changed": [f.as_json() for f in faults]}
+        print_json(whole)
+    else:
+        click.echo(_headline(found))
+        click.echo(
+            table([[key, *_numbers(found.metrics[key])] for key in found.keys], ["METRIC", "VALUE", "95 %", "N"])
+        )
+        complain(faults, as_json=False)
+    return exits.REFUSED if faults else exits.DONE
+
+
+def _headline(report: Report) -> str:
+    value, basis = report.value, report.basis
+    adapter = value.get("adapter")
+    lines = [
+        f"{report.suite}  decides by {report.decides}  {value.get('created_at', '')}",
+        f"  model    {value.get('model')}  {_short(basis.get('model'))}",
+        *([f"  adapter  {adapter}  {_short(basis.get('adapter'))}"] if adapter else []),
+        f"  rows     {_rows(value.get('data'))}  {_short(basis.get('data'))}",
+        f"  settings {_short(basis.get('settings'))}",
+        *(["  cached: the answers are those of an earlier evaluation on the same basis"] if "cached" in value else []),
+    ]
+    return escaped("\n".join(lines), keep="\n")
+
+
+def _rows(data: Any) -> str:
+    if not isinstance(data, dict):
+        return "unknown"
+    return f"{data.get('used')} of {data.get('rows')} in {data.get('path')}"
+
+
+def _short(digest: Any) -> str:
+    return str(digest)[:19]
+
+
+def _numbers(metric: Metric) -> list[str]:
+    around = "" if metric.low is None or metric.high is None else f"{metric.low:.4g} – {metric.high:.4g}"
+    return [f"{metric.value:.4g}", around, str(metric.n)]
+
+
+@evaluation.command()
+@click.argument("before", type=_PATH)
+@click.argument("after", type=_PATH)
+@click.option("--by", default="", metavar="METRIC", help="Pass an example where this metric is 1.")
+@click.option("--examples", type=click.IntRange(0, 1000), default=10, show_default=True, help="Of each kind of change.")
+@json_option
+def compare(before: Path, after: Path, by: str, examples: int, as_json: bool) -> None:
+    """Compare two reports, paired by question: what was fixed or broken, and by how much each metric moved."""
+    from hpc.evaluate.compare import compare as judge
+    from hpc.evaluate.reports import read_report
+
+    found = judge(read_report(before), read_report(after), by=by, examples=examples)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _print_comparison(found)
+
+
+def _print_comparison(found: Comparison) -> None:
+    rows = [
+        [
+            key,
+            f"{d.before:.4g}",
+            f"{d.after:.4g}",
+            f"{d.difference:+.4g}",
+            "" if d.low is None or d.high is None else f"{d.low:+.4g} – {d.high:+.4g}",
+            d.verdict,
+        ]
+        for key, d in found.metrics.items()
+    ]
+    click.echo(table(rows, ["METRIC", "BEFORE", "AFTER", "CHANGE", "95 %", ""]))
+    apart = [
+        f"{n} only in the {w} report" for n, w in ((found.only_before, "first"), (found.only_after, "second")) if n
+    ]
+    click.echo(f"\n{found.shared} examples in both{''.join(f', {text}' for text in apart)}; by {found.by}:")
+    click.echo(
+        f"  fixed {found.fixed}, broken {found.broken}, same {found.passed_both + found.failed_both} "
+        f"({found.passed_both} passed, {found.failed_both} failed)"
+    )
+    for example in found.examples:
+        click.echo(escaped(_example(example), keep="\n"))
+    for note in found.notes:
+        click.echo(f"note: {escaped(note)}")
+
+
+def _example(example: Example) -> str:
+    where = f"line {example.line}" if example.line is not None else example.id
+    texts = [("question", example.question), ("before", example.before), ("after", example.after)]
+    lines = [f"    {name:<9}{' '.join(text.split())[:90]}" for name, text in texts if text is not None]
+    return "\n".join([f"  {example.change}: {where}", *lines])
+
+
+@evaluation.command()
+@click.argument("reports", type=_PATH, nargs=-1, metavar="REPORT...")
+@click.option("--config", type=_PATH, default=None, metavar="FILE|EXP", help="A config.yaml, its folder, or a JobSpec.")
+@click.option("--baseline", type=_PATH, multiple=True, metavar="REPORT", help="What max_regression compares with.")
+@click.option("--general", multiple=True, metavar="SUITE[=S,P]", help="Score and pass rate may drop by 0.03 and 0.05.")
+@json_option
+def gate(
+    reports: tuple[Path, ...], config: Path | None, baseline: tuple[Path, ...], general: tuple[str, ...], as_json: bool
+) -> int:
+    """Judge reports by a config's gates, one report a suite. Exit code 0 only if every gate passed."""
+    from hpc.evaluate.decide import decide, parse_budget
+    from hpc.evaluate.reports import read_report
+    from hpc.evaluate.wanted import parse_evaluation
+
+    wanted = parse_evaluation(_section(config) if config else None)
+    budgets = [g for text in general for g in parse_budget(text)]
+    found = decide(wanted, [read_report(p) for p in reports], [read_report(p) for p in baseline], budgets)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _print_verdict(found)
+    return exits.DONE if found.state == "passed" else exits.REFUSED
+
+
+def _section(path: Path) -> Any:
+    """The `eval:` section of a config with its `defaults:`, or `spec.evaluation` of a JobSpec."""
+    from hpc.errors import Refusal
+    from hpc.project.config import CONFIG_NAME, load_config
+    from hpc.project.project import read_yaml
+
+    folder = path if path.is_dir() else path.parent
+    if path.is_dir() and not (path / CONFIG_NAME).is_file():
+        raise Refusal("E-EVAL-048", f"there is no {CONFIG_NAME} in it", field="--config", found=str(path))
+    if path.is_dir() or (path.name == CONFIG_NAME and path.is_file()):
+        value: Any = load_config(folder)
+    else:
+        value = read_yaml(path, "--config", "E-EVAL-048")
+    if isinstance(value, dict) and isinstance(value.get("spec"), dict):
+        return value["spec"].get("evaluation")
+    return value.get("eval") if isinstance(value, dict) else None
+
+
+def _print_verdict(found: Verdict) -> None:
+    rows = [["passed" if g.passed else "FAILED", escaped(g.metric), escaped(g.reason)] for g in found.gates]
+    if rows:
+        click.echo(table(rows, ["GATE", "METRIC", "WHY"]))
+    click.echo(f"{found.state}: {escaped(found.reason)}")

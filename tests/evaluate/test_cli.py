@@ -1,0 +1,132 @@
+"""`tp eval` at the terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answered import answered
+
+from hpc.cli.main import main
+
+CONFIG = """\
+eval:
+  suites: [behaviour]
+  baseline: base
+  gates:
+    - {metric: exact_match, min: 0.5}
+    - {metric: token_f1, max_regression: 0.03}
+"""
+
+
+def tp(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    """Exit code, and stdout with stderr behind it."""
+    with pytest.raises(SystemExit) as end:
+        main(["eval", *map(str, words)])
+    shown = capsys.readouterr()
+    return int(end.value.code or 0), shown.out + shown.err
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
+    code, text = tp(capsys, *words, "--json")
+    return code, json.loads(text)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp/config.yaml").write_text(CONFIG)
+    return tmp_path / "exp/config.yaml"
+
+
+def test_show_prints_numbers_and_complains_about_changed_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = answered(tmp_path / "a", {"q": ("x", "x"), "r": ("x", "no\x1b[31m")})
+    code, text = tp(capsys, "show", folder)
+    assert code == 0
+    assert "exact_match  0.5    0 – 1  2" in text
+    assert "rows     2 of 2 in rows.jsonl" in text
+    (folder / "predictions.jsonl").write_bytes(b"")
+    code, text = tp(capsys, "show", folder / "eval_report.json")
+    assert (code, "E-EVAL-045 predictions.jsonl" in text) == (1, True)
+    code, value = as_json(capsys, "show", folder)
+    assert (code, [c["code"] for c in value["changed"]], value["metrics"]["score"]["value"]) == (1, ["E-EVAL-045"], 0.5)
+
+
+def test_compare_prints_changes_without_what_steers_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = answered(tmp_path / "a", {"q": ("x", "x"), "r": ("x", "no\x1b[31m")})
+    after = answered(tmp_path / "b", {"q": ("x", "no"), "r": ("x", "x")}, basis={"settings": "t"})
+    code, text = tp(capsys, "compare", before, after)
+    assert code == 0
+    assert "fixed 1, broken 1, same 0" in text
+    assert "\x1b" not in text
+    assert "no\\x1b[31m" in text
+    assert "note: the settings differ: s and t" in text
+    code, value = as_json(capsys, "compare", before, after, "--examples", "0")
+    assert (code, value["schema"], value["examples"], value["same"]) == (0, "tuneplane-hpc/eval-comparison/v1", [], 0)
+    assert value["metrics"]["exact_match"]["verdict"] in ("equal", "unclear")
+
+
+def test_gate_decides_by_exit_code(tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = answered(tmp_path / "base", {"q": ("x", "no"), "r": ("x", "x")})
+    good = answered(tmp_path / "good", {"q": ("x", "x"), "r": ("x", "x")}, basis={"adapter": "l"})
+    bad = answered(tmp_path / "bad", {"q": ("x", "no"), "r": ("x", "no")}, basis={"adapter": "l"})
+    code, text = tp(capsys, "gate", good, "--config", config, "--baseline", base)
+    assert (code, text.splitlines()[-1]) == (0, "passed: all 2 gates passed")
+    code, value = as_json(capsys, "gate", bad, "--config", config.parent, "--baseline", base)
+    assert (code, value["verdict"], [g["passed"] for g in value["gates"]]) == (1, "failed", [False, False])
+    code, value = as_json(capsys, "gate", good, "--config", config)
+    assert (code, value["gates"][1]["reason"]) == (1, "there is no baseline")
+    code, value = as_json(capsys, "gate", good)
+    assert (code, value["verdict"]) == (1, "not evaluated")
+    code, value = as_json(capsys, "gate", "--config", config)
+    assert (code, value["verdict"]) == (1, "not evaluated")
+
+
+def test_gate_takes_budgets_and_jobspecs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = answered(tmp_path / "base", {f"q{i}": ("x", "x") for i in range(100)})
+    less = answered(tmp_path / "less", {f"q{i}": ("x", "x" if i > 2 else "no") for i in range(100)})
+    gate = ("gate", less, "--baseline", base, "--general")
+    assert tp(capsys, *gate, "behaviour")[0] == 0
+    assert tp(capsys, *gate, "behaviour=0.02,0.05")[0] == 1
+    assert tp(capsys, *gate, "behaviour=0.03,0.029")[0] == 1
+    code, value = as_json(capsys, *gate, "behaviour=2")
+    assert (code, value["errors"][0]["code"]) == (1, "E-EVAL-047")
+    spec = tmp_path / "jobspec.json"
+    spec.write_text(
+        json.dumps({"spec": {"evaluation": {"suites": ["behaviour"], "gates": [{"metric": "score", "min": 0.98}]}}})
+    )
+    assert tp(capsys, "gate", less, "--config", spec)[0] == 1
+    assert tp(capsys, "gate", base, "--config", spec)[0] == 0
+
+
+def test_a_baseline_that_the_config_does_not_name_is_refused(
+    tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = answered(tmp_path / "ours", {"q": ("x", "x")}, basis={"adapter": "l"})
+    dressed = answered(tmp_path / "run-0001/out", {"q": ("x", "x")}, basis={"adapter": "k"})
+    foreign = answered(tmp_path / "foreign", {"q": ("x", "x")}, basis={"model": "n"})
+    for wrong in (dressed, foreign):
+        code, value = as_json(capsys, "gate", ours, "--config", config, "--baseline", wrong)
+        assert (code, value["errors"][0]["code"]) == (1, "E-EVAL-044")
+    for named, code in (("run/run-0001", 0), ("run/run-0002", 1), ("/models/m", 0), ("/models/n", 1)):
+        config.write_text(CONFIG.replace("baseline: base", f"baseline: {named}"))
+        assert tp(capsys, "gate", ours, "--config", config, "--baseline", dressed)[0] == code
+
+
+def test_two_reports_of_one_suite_are_refused(tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours = answered(tmp_path / "ours", {"q": ("x", "x")})
+    code, value = as_json(capsys, "gate", ours, ours, "--config", config)
+    assert (code, value["errors"][0]["code"]) == (1, "E-EVAL-046")
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "spec.json", "folder"])
+def test_a_config_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    code, value = as_json(capsys, "gate", tmp_path, "--config", tmp_path / name)
+    assert (code, value["errors"][0]["code"]) == (1, "E-EVAL-048")
