@@ -14,6 +14,7 @@ COMMANDS: Table = {
     "verify": ("hpc.cli.dataset_show:verify", "Hash every file of a version again."),
     "visibility": ("hpc.cli.dataset_push:visibility", "Who may read a name: public, a group, or you alone."),
     "rm": ("hpc.cli.dataset_push:rm", "Remove a version that nothing names."),
+    "publish-output": ("hpc.cli.dataset_push:publish_output", "Publish what a run produced, where its job could not."),
 }
 
 

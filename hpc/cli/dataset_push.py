@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from tuneplane.record.times import utc_now
@@ -106,3 +106,19 @@ def rm(ref: str, unseen: bool, as_json: bool) -> None:
         print_json({"removed": str(wanted), "unseen": found.closed})
     else:
         click.echo(f"{wanted} is removed")
+
+
+@click.command("publish-output")
+@click.argument("run_id", metavar="RUN")
+@json_option
+def publish_output(run_id: str, as_json: bool) -> None:
+    """Publish the output data set of a run that succeeded, where its job could not. Doing it again changes nothing."""
+    from hpc.data.output import publish_output as publish
+    from hpc.runs.find import resolve
+
+    by = pusher()
+    done: dict[str, Any] = publish(by, resolve(by.root, run_id, by.user.name))
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(f"{done['ref']}: {done['state']}")

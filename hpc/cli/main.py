@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model": ("hpc.cli.model:model", "Models: prefetch, register, show, promote."),
     "assets": ("hpc.cli.assets:assets", "What was fetched from hubs: ls, path, verify."),
     "dataset": ("hpc.cli.dataset:dataset", "Data sets: push, show, verify, judge."),
+    "volume": ("hpc.cli.volume:volume", "Volumes: create, push, ls, rm; mounted read-only in jobs."),
     "registry": ("hpc.cli.registry:registry", "The registry: audit, seal, ls, show, verify."),
     "runtime": ("hpc.cli.runtime:runtime", "Runtimes (SIF images): ls, add, verify, build."),
     "template": ("hpc.cli.template:template", "Batch templates: ls, show, lint, diff."),

@@ -46,9 +46,10 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str) -> int | None
 
 
 def _kinds() -> list[Any]:
+    from hpc.data.kinds import DATASET, VOLUME
     from hpc.plugins.kind import PLUGIN
 
-    return [PLUGIN]
+    return [PLUGIN, DATASET, VOLUME]
 
 
 def _site() -> Site:

@@ -7,10 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplane.contract.datasets import CARD, DataFault, parse_row, read_lines
+from tuneplane.contract.datarows import DataFault, parse_row, pyarrow_parquet, read_lines
+from tuneplane.contract.datasets import CARD
 from tuneplane.contract.layout import StorageRoot
 
-from hpc.data.kinds import DATASET, pyarrow_parquet, to_refusal
+from hpc.data.kinds import DATASET, to_refusal
 from hpc.data.visibility import Visibility, visibility_of
 from hpc.errors import Refusal, Refusals
 from hpc.registry.kinds import Kind

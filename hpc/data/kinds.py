@@ -5,25 +5,12 @@ Name and version come from the command, not from the bytes, so a kind is made fo
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplane.contract.datasets import (
-    CARD,
-    MANIFEST,
-    MAX_FAULTS,
-    DataFault,
-    DataFaults,
-    FileFacts,
-    assign,
-    check_manifest,
-    count_jsonl,
-    dataset_facts,
-    folder_files,
-    is_data,
-)
+from tuneplane.contract.datarows import MAX_FAULTS, DataFault, DataFaults, FileFacts, count_file
+from tuneplane.contract.datasets import CARD, MANIFEST, assign, check_manifest, dataset_facts, folder_files, is_data
 from tuneplane.record.digest import digest_file
 
 from hpc.errors.core import Refusal, Refusals
@@ -112,33 +99,9 @@ class DatasetCheck:
     def _one(self, name: str, path: Path) -> FileFacts:
         if self._known and (known := self._known.get(digest_file(path))):
             return known
-        counted = count_jsonl(name, path) if name.endswith(".jsonl") else count_parquet(name, path)
+        counted = count_file(name, path)
         self._known[counted.sha256] = counted
         return counted
-
-
-def count_parquet(name: str, path: Path) -> FileFacts:
-    """Rows and columns from the file's footer; the values are not read. Raises DataFaults E-DATA-003, Refusal E-DATA-004, OSError."""
-    parquet = pyarrow_parquet(name)
-    try:
-        with parquet.ParquetFile(path) as file:
-            rows, schema = file.metadata.num_rows, file.schema_arrow
-            columns = {
-                str(n): {"types": [str(t)], "rows": rows} for n, t in zip(schema.names, schema.types, strict=True)
-            }
-    except OSError:
-        raise
-    except Exception as exc:  # pyarrow's own errors share no base but this one
-        raise DataFaults([DataFault("E-DATA-003", f"is not Parquet: {exc}"[:200], field=name)]) from exc
-    return FileFacts(rows, columns, path.stat().st_size, digest_file(path))
-
-
-def pyarrow_parquet(name: str) -> Any:
-    """The module that reads Parquet, imported when a file needs it. Raises Refusal E-DATA-004."""
-    try:
-        return importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise Refusal("E-DATA-004", "is Parquet, and pyarrow is not installed here", field=name) from None
 
 
 class VolumeCheck:

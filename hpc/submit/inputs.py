@@ -9,13 +9,17 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tuneplane.contract.layout import StorageRoot
 from tuneplane.record.digest import digest_file
 from tuneplane.record.files import read_json, replace_json
 
 from hpc.errors import Refusal
-from hpc.spec.refs import is_path
+from hpc.spec.refs import is_path, parse_hub_ref
+
+if TYPE_CHECKING:
+    from hpc.site.sitefile import Site
 
 FULL_HASH_LIMIT = 8 << 30
 MAX_FILES = 4096
@@ -114,9 +118,19 @@ def locate(value: str, field: str, *, experiment: Path, work_exp: str, cwd: Path
 
 
 def resolve_inputs(
-    spec: Mapping[str, Any], *, experiment: Path, work_exp: str, cwd: Path, digest: Digest
+    spec: Mapping[str, Any],
+    *,
+    root: StorageRoot,
+    site: Site,
+    experiment: Path,
+    work_exp: str,
+    cwd: Path,
+    digest: Digest,
 ) -> dict[str, Any]:
-    """The `inputs` of launch.json for a spec document: model, train, validation where they are paths."""
+    """The `inputs` of launch.json for a spec document: model, train, validation; paths, and data sets of this platform's shelf.
+
+    Raises Refusal E-SUBMIT-032 … -034, E-DATA-01x, E-REG-*.
+    """
     out: dict[str, Any] = {}
     base = spec["spec"].get("model", {}).get("base", "")
     if base:
@@ -132,16 +146,41 @@ def resolve_inputs(
     for name in ("train", "validation"):
         source = spec["spec"].get("data", {}).get(name) or {}
         if source.get("dataset"):
-            raise Refusal(
-                "E-SUBMIT-034",
-                "a dataset reference cannot be resolved to files yet",
-                field=f"spec.data.{name}.dataset",
-                found=source["dataset"],
-                allowed=f"--{name}-data with the path of a JSONL file",
-            )
-        if source.get("path"):
+            out[name] = _dataset(name, source, root, site, digest)
+        elif source.get("path"):
             out[name] = _one(f"spec.data.{name}.path", source["path"], experiment, work_exp, cwd, digest)
+    _refuse_shared(out)
     return out
+
+
+def _dataset(name: str, source: Mapping[str, Any], root: StorageRoot, site: Site, digest: Digest) -> dict[str, Any]:
+    field = f"spec.data.{name}"
+    if parse_hub_ref(source["dataset"], f"{field}.dataset", kind="dataset").hub != "tp":
+        raise Refusal(
+            "E-SUBMIT-034",
+            "a dataset of another hub cannot be resolved to files yet",
+            field=f"{field}.dataset",
+            found=source["dataset"],
+            allowed=f"a data set of this platform, or --{name}-data with the path of a JSONL file",
+        )
+    from hpc.data.references import resolve_dataset
+
+    return resolve_dataset(
+        root, site, source["dataset"], source.get("split", ""), path=source.get("path", ""), validation=name == "validation", field=field,
+        digest=digest,
+    )  # fmt: skip
+
+
+def _refuse_shared(inputs: Mapping[str, Any]) -> None:
+    """Where a data set is named, no file of the training split may be one of the validation split. Raises Refusal E-DATA-013."""
+    train, validation = inputs.get("train", {}), inputs.get("validation", {})
+    if not ("dataset" in train or "dataset" in validation):
+        return
+    known = {row.get("sha256"): row["path"] or train["path"] for row in train.get("files", [])}
+    for row in validation.get("files", []):
+        if row.get("sha256") in known and row.get("sha256"):
+            text = "the same file trains and validates"
+            raise Refusal("E-DATA-013", text, field="spec.data.validation", found=known[row["sha256"]])
 
 
 def _one(field: str, value: str, experiment: Path, work_exp: str, cwd: Path, digest: Digest) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from hpc.slurm.commands import Slurm
 from hpc.submit import admission, enforce, package
 from hpc.submit.ahead import Ahead
 from hpc.submit.batchscript import Script, make_script
+from hpc.submit.data import make_ready
 from hpc.submit.dispatch import Clock, Submitted, dispatch, slurm_of
 from hpc.submit.intents import IntentBook
 from hpc.submit.prepare import Around, InProject, Prepared, prepare
@@ -112,6 +113,7 @@ def submit(
         prepared = prepare(around, experiment, flags, run)
         if not again:
             _refuse_repeat(around, prepared, clock)
+        make_ready(around, prepared.records["launch.json"], clock.now())
         fleet = around.site.fleets[prepared.fleet]
         slurm = slurm_of(fleet, around.site) if fleet.kind == "slurm" else None
         queue = Ahead(lambda: queued_jobs(slurm, around.user) if slurm else None)

@@ -13,6 +13,7 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 from hpc.errors import Refusal, Refusals
 from hpc.submit import launchplan
 from hpc.submit.ahead import Ahead
+from hpc.submit.data import data_records
 from hpc.submit.flags import JOB_SECTIONS, Flags, Locked, document
 from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import KernelRef, find_kernels
@@ -214,14 +215,18 @@ def _check_entry(recipe: Recipe, version: str, exp: str, files: list[Travelling]
 
 
 def _inputs(
-    around: InProject, experiment: Experiment, recipe: Recipe, normalised: dict[str, Any], work_exp: str
+    around: InProject,
+    experiment: Experiment,
+    recipe: Recipe,
+    normalised: dict[str, Any],
+    work_exp: str,
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Model and data by digest. Raises Refusal E-SUBMIT-061 for one that the recipe needs and nobody gave."""
+    """`inputs`, model and data by digest, and what else data adds. Raises Refusal E-SUBMIT-061 for one that the recipe needs and nobody gave."""
     cache = DigestCache(around.root.user_state(around.user) / "digests.json")
     found = resolve_inputs(
-        normalised, experiment=experiment.path, work_exp=work_exp, cwd=around.cwd, digest=cache.digest
-    )
-    cache.save()
+        normalised, root=around.root, site=around.site, experiment=experiment.path, work_exp=work_exp, cwd=around.cwd, digest=cache.digest,
+    )  # fmt: skip
     missing = [
         name
         for name in recipe.required_inputs
@@ -235,7 +240,9 @@ def _inputs(
             found="not given",
             allowed="--model, --train-data",
         )
-    return found
+    more = data_records(around, normalised, found, options, cache.digest)
+    cache.save()
+    return {"inputs": found, **more}
 
 
 def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPaths) -> Prepared:
@@ -277,12 +284,12 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     runtime = _runtime(around, spec, recipe, around.site.fleets[fleet].kind)
     kernel = find_kernels(around.root)
     normalised = spec.normalised()
-    inputs = _inputs(around, experiment, recipe, normalised, f"{work}/{experiment.rel}")
+    data = _inputs(around, experiment, recipe, normalised, f"{work}/{experiment.rel}", options)
     given = {
         "profile": placement.profile, "profiles": [p.profile for p in placement.pools], "pin_resource": profiles[0].pin_resource,
-        "overrides": list(profiles[0].overrides), "env": dict(profiles[0].env), "fleet": fleet, "inputs": inputs, "config": config,
+        "overrides": list(profiles[0].overrides), "env": dict(profiles[0].env), "fleet": fleet, "config": config,
         "options": options, "runtime": runtime_record(runtime, around.site.runtimes.verify), "kernel": kernel.as_json(),
-        "binds": list(around.site.binds),
+        "binds": list(around.site.binds), **data,
     }  # fmt: skip
     launch = launchplan.launch_document(spec, recipe, around.site, options=options, work=str(work), given=given)
     records = {"jobspec.json": normalised, "recipe.json": recipe.manifest, "launch.json": launch, **carried.records}

@@ -186,4 +186,9 @@ JOB_FAULTS: Final[dict[str, tuple[str, str, str]]] = {
         "The report is the one from the start: the runner is still at work, or it was killed.",
         "Look at the job's end (`tp job why RUN`); a folder .transform-* beside the output may be removed.",
     ),
+    "E-JOB-050": (
+        "a volume is not what was recorded",
+        "It cannot be read by this user on this node, was removed, or its record or mount is another one.",
+        "Ask its owner; `tp volume ls` shows what there is. Then submit again.",
+    ),
 }

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SEGMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+VOLUMES = "/tuneplane/volumes"
+"""Where volumes are mounted in a job's container: `$VOLUMES_DIR`."""
 RUN_ID = re.compile(r"^run-[0-9a-f]{4,32}$")
 
 
@@ -51,6 +53,11 @@ class AttemptPaths:
     def requeue(self) -> Path:
         """requeue.json, by the launcher after every rank has saved."""
         return self.root / "requeue.json"
+
+    @property
+    def output(self) -> Path:
+        """output.json: what became of the data set that a successful attempt was to publish."""
+        return self.root / "output.json"
 
     @property
     def rendezvous(self) -> Path:

@@ -20,6 +20,8 @@ ATTEMPT_START: Final = "tuneplane-hpc/attempt-start/v1"
 ATTEMPT_END: Final = "tuneplane-hpc/attempt-end/v1"
 REQUEUE: Final = "tuneplane-hpc/requeue/v1"
 REPORT: Final = "tuneplane-hpc/report/v1"
+REGISTRY_RECORD: Final = "tuneplane-hpc/registry-record/v1"
+OUTPUT: Final = "tuneplane-hpc/output-dataset/v1"
 CHECKPOINT: Final = "tuneplane-hpc/checkpoint/v1"
 
 SIGNED_KEYS: Final = (

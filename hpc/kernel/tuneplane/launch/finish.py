@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuneplane.contract import schemas
+from tuneplane.launch.output import publish_output
 from tuneplane.launch.place import Place
 from tuneplane.launch.verdict import Ending, Seen, decide, runs_again
 from tuneplane.record.canonical import pretty_bytes
@@ -38,10 +39,6 @@ def checkpoint_step(place: Place) -> int | None:
 def look(place: Place, env: Mapping[str, str], lead_s: float) -> Seen:
     """Gather the facts of `Seen` from the disk and the batch script's variables."""
     nodes = {k: _maybe(place.attempt.nodes / f"{k}.end.json") for k in range(len(place.hosts))}
-    left: float | None = None
-    begun, limit = _maybe(place.attempt.start), env.get("TP_TIME_S", "")
-    if limit and begun:
-        left = parse_utc(begun["started_at"]).timestamp() + float(limit) - time.time()
     started = any((place.attempt.nodes / f"{k}.start.json").exists() for k in nodes)
     return Seen(
         nodes,
@@ -50,7 +47,7 @@ def look(place: Place, env: Mapping[str, str], lead_s: float) -> Seen:
         env.get("TP_WARNED", ""),
         env.get("TP_JOB_STATE", ""),
         int(env.get("TP_STEP_CODE", "0")),
-        left,
+        _left_s(place, env),
         lead_s,
         env.get("TP_ENDED_BY", ""),
     )
@@ -109,7 +106,41 @@ def _end_record(
     }
 
 
-def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> bytes:
+def _left_s(place: Place, env: Mapping[str, str]) -> float | None:
+    """Seconds until the time limit, None where there is none."""
+    begun, limit = _maybe(place.attempt.start), env.get("TP_TIME_S", "")
+    return parse_utc(begun["started_at"]).timestamp() + float(limit) - time.time() if limit and begun else None
+
+
+def _output(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Any] | None:
+    """Publish the data set that the run was asked for, if it succeeded; what became of it is written down once."""
+    launch = _maybe(place.work / ".tuneplane/launch.json") or {}
+    if end["class"] != "done" or not launch.get("output_dataset"):
+        return None
+    if known := _maybe(place.attempt.output):
+        return known
+    admission = _maybe(place.admission) or {}
+    made_by = {
+        "run_id": place.run_id, "attempt": place.attempt.number, "exp": place.run.exp, "owner": admission.get("owner", ""),
+        "spec_digest": admission.get("spec_digest", ""), "package_digest": admission.get("package_digest", ""),
+        "inputs": [i["dataset"]["ref"] for _, i in sorted(launch.get("inputs", {}).items()) if i.get("dataset")],
+    }  # fmt: skip
+    done = publish_output(
+        place.root,
+        launch["output_dataset"],
+        place.attempt.out / "dataset",
+        made_by,
+        now=utc_now(),
+        left_s=_left_s(place, env),
+    )
+    try:
+        write_json_new(place.attempt.output, done)
+    except FileExistsError:
+        pass  # another call of this attempt was faster
+    return done
+
+
+def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output: Mapping[str, Any] | None) -> bytes:
     spec, launch = read_json(place.work / ".tuneplane/jobspec.json"), read_json(place.work / ".tuneplane/launch.json")
     recipe, start = read_json(place.work / ".tuneplane/recipe.json"), _maybe(place.attempt.start) or {}
     admission = _maybe(place.admission) or {}
@@ -144,6 +175,7 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> byt
                 "account": env.get("SLURM_JOB_ACCOUNT", ""),
             },
             "script_sha256": env.get("TP_SCRIPT_SHA256", ""),
+            **({"output_dataset": dict(output)} if output else {}),
             "result": _maybe(place.attempt.out / "result.json"),
             "artifacts": collect_artifacts(place, recipe),
         }
@@ -185,7 +217,7 @@ def finish(place: Place, env: Mapping[str, str]) -> str:
         end = _decide(place, env)
         if end is None:
             return "wait"
-        _write_report(place, end, env)
+        _write_report(place, end, env, _output(place, end, env))
         _write_requeue(place, end)
         write_json_new(place.attempt.end, end)
     _join_events(place, end)
@@ -206,10 +238,12 @@ def _decide(place: Place, env: Mapping[str, str]) -> dict[str, Any] | None:
     return _end_record(place, place.run_id, ending, again, reason, step)
 
 
-def _write_report(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> None:
+def _write_report(
+    place: Place, end: Mapping[str, Any], env: Mapping[str, str], output: Mapping[str, Any] | None
+) -> None:
     if end["class"] == "done":
         try:
-            write_new(place.run.report, _report(place, end, env))
+            write_new(place.run.report, _report(place, end, env, output))
         except FileExistsError:
             pass  # a killed call wrote it; what stands is what the chain will name
 

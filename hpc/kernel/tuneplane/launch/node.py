@@ -13,6 +13,7 @@ from typing import Any
 
 from tuneplane.contract import exits, schemas
 from tuneplane.launch import rendezvous
+from tuneplane.launch.data import data_variables, verify_data
 from tuneplane.launch.environ import OFFLINE, Binding, job_environment
 from tuneplane.launch.history import close_previous
 from tuneplane.launch.limits import limit_variables
@@ -143,6 +144,7 @@ def base_environment(place: Place, verified: Verified, env: Mapping[str, str]) -
     }
     for name, source in launch.get("inputs", {}).items():
         out[{"model": "TUNEPLANE_MODEL_PATH"}.get(name, f"TUNEPLANE_{name.upper()}_DATA")] = source["path"]
+    out |= data_variables(launch, place.scratch)
     paths = [place.training_zip, *python_path(verified.plugins), str(place.work), env.get("PYTHONPATH", "")]
     out["PYTHONPATH"] = ":".join(p for p in paths if p)
     out["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -258,8 +260,10 @@ class NodeLauncher:
             hosts=list(place.hosts),
             previous_end=previous,
         )
-        checked = verify_inputs(verified.launch)
+        checked = verify_inputs(verified.launch) + verify_data(verified.launch)
         replace_json(place.attempt.root / "inputs.json", {"inputs": checked})
+        if verified.launch.get("output_dataset"):
+            (place.attempt.out / "dataset").mkdir(exist_ok=True)
 
     def _meet(self, launch: Mapping[str, Any]) -> tuple[rendezvous.Meeting, str]:
         place, deadline = self.place, float(launch["policies"]["rendezvous_s"])

@@ -1,0 +1,75 @@
+"""Data sets and volumes of a job: the variables that name their folders, and where volumes are found.
+
+In a container each volume is a read-only bind at VOLUMES/<leaf>, made by the batch script. Without one (the embedded fleet) a folder of links
+stands in for it: the files are read-only by their modes, not by a mount.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuneplane.contract.layout import VOLUMES
+from tuneplane.launch.verify import LaunchRefused
+from tuneplane.record.digest import digest_file
+
+
+def data_variables(launch: Mapping[str, Any], scratch: Path) -> dict[str, str]:
+    """`<NAME>_DATA_DIR` for each data set and `VOLUMES_DIR` where there are volumes. Raises LaunchRefused E-JOB-050."""
+    out: dict[str, str] = {}
+    for source in launch.get("inputs", {}).values():
+        if dataset := source.get("dataset"):
+            out[dataset["variable"]] = dataset["dir"]
+    if volumes := launch.get("volumes"):
+        mounted = bool(launch.get("runtime", {}).get("container"))
+        out["VOLUMES_DIR"] = _mounted(volumes) if mounted else _links(volumes, scratch)
+    return out
+
+
+def _mounted(volumes: Mapping[str, Any]) -> str:
+    for leaf, volume in volumes.items():
+        place = f"{VOLUMES}/{leaf}"
+        try:
+            same = os.path.samestat(os.stat(place), os.stat(volume["path"]))
+        except OSError as exc:
+            raise LaunchRefused("E-JOB-050", f"volume {volume['ref']}: {place}: {exc.strerror or exc}") from exc
+        if not same:
+            raise LaunchRefused("E-JOB-050", f"volume {volume['ref']}: {place} is not what was recorded")
+    return VOLUMES
+
+
+def _links(volumes: Mapping[str, Any], scratch: Path) -> str:
+    folder = scratch / "volumes"
+    folder.mkdir(exist_ok=True)
+    for leaf, volume in volumes.items():
+        link = folder / leaf
+        if not link.is_symlink():
+            link.symlink_to(volume["path"])
+    return str(folder)
+
+
+def verify_data(launch: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Compare the registry's records behind data sets and volumes with those of the submission; as the user, so access is checked, too.
+
+    One row each. Raises LaunchRefused E-JOB-009 (a data set), E-JOB-050 (a volume).
+    """
+    rows = []
+    for name, source in sorted(launch.get("inputs", {}).items()):
+        if dataset := source.get("dataset"):
+            rows.append(_record(f"input {name} ({dataset['ref']})", dataset["record"], dataset["dir"], "E-JOB-009"))
+    for leaf, volume in sorted(launch.get("volumes", {}).items()):
+        rows.append(_record(f"volume {leaf} ({volume['ref']})", volume["record"], volume["path"], "E-JOB-050"))
+    return rows
+
+
+def _record(what: str, record: Mapping[str, str], folder: str, code: str) -> dict[str, str]:
+    try:
+        os.listdir(folder)
+        found = digest_file(record["path"])
+    except OSError as exc:
+        raise LaunchRefused(code, f"{what}: {exc.filename or record['path']}: {exc.strerror or exc}") from exc
+    if found != record["sha256"]:
+        raise LaunchRefused(code, f"{what}: the registry's record changed: spec={record['sha256']} actual={found}")
+    return {"input": what, "path": record["path"], "checked": "record"}
