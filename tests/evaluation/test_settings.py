@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,3 +58,11 @@ def test_the_digest_covers_what_answers_and_scores_depend_on_and_nothing_else() 
     ]
     found = {settings_digest(parse(given), "fp32") for given in other} | {settings_digest(parse({}), "bf16")}
     assert len(found | {base}) == len(other) + 2
+
+
+def test_the_page_lists_the_settings() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/evaluation.md").read_text(encoding="utf-8")
+    for field in FIELDS:
+        default = "`*`" if field.default == "*" else field.default
+        allowed = field.allowed.replace("|", "\\|")
+        assert f"| `{field.name}` | {allowed} | {default} | {field.doc} |" in page
