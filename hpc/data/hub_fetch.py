@@ -172,6 +172,8 @@ class _Part:
 
     def close(self) -> None:
         if self.fd >= 0:
+            if not self.offset:
+                self.discard()  # nothing that the next writer could go on with
             os.close(self.fd)
             self.fd = -1
 
