@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,7 @@ while len([p for p in pids.iterdir() if p.read_text()]) < 6:
 (o / "data.jsonl").write_text("x")
 """
 RETURN = 'return TransformResult(files=("data.jsonl",), records=1)'
+NOBODY = 65534
 NAMES = {"grandchild", "daemon", "below another reaper", "another reaper", "program", "provider"}
 
 
@@ -240,3 +243,38 @@ def test_the_worker_needs_no_yaml_and_no_site_packages(place: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert sys.version_info >= (3, 10)
     assert tuneplane.__version__ == place.report()["core_version"]
+
+
+@pytest.mark.two_users
+def test_a_process_of_another_user_is_reported_and_nothing_is_published(place: Any) -> None:
+    """What a set-uid program became cannot be ended by the user that started it."""
+    base = Path(tempfile.mkdtemp(prefix="tp-transforms-"))
+    program = base / "becomes-root"
+    shutil.copyfile(os.path.realpath(sys.executable), program)
+    program.chmod(0o4755)
+    place = type(place)(base).body(
+        f'child = subprocess.Popen([{str(program)!r}, "-I", "-c", "import os, time; os.setuid(0); os.write(1, bytes([48])); '
+        'time.sleep(300)"], env={"PYTHONHOME": sys.base_prefix}, stdout=subprocess.PIPE)\n'
+        'assert child.stdout.read(1) == b"0"\n(request.inputs["d"].parent / "pid").write_text(str(child.pid))\n'
+        '(o / "data.jsonl").write_text("x")\n' + RETURN
+    )
+    command = place.command()
+    for path in (base, *base.rglob("*")):
+        if path != program:
+            os.chown(path, NOBODY, NOBODY)
+    try:
+        # The survivor holds what it inherited open: no pipe that someone reads to its end.
+        with open(base / "stderr", "wb") as err:
+            code = subprocess.call(command, env=place.env(), cwd=base, user=NOBODY, group=NOBODY, extra_groups=[],
+                                   stdout=err, stderr=err, timeout=60)  # fmt: skip
+        assert (base / "pid").exists(), (base / "stderr").read_text()
+        pid = int((base / "pid").read_text())
+        survived = alive(pid)
+        os.kill(pid, signal.SIGKILL)
+        assert survived
+        report = place.report()
+        assert (code, report["status"], report["reason"]["code"]) == (1, "failed", "E-JOB-048")
+        assert report["worker"]["left_running"] == [pid]
+        assert not place.output.exists()
+    finally:
+        shutil.rmtree(base)

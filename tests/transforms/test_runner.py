@@ -378,3 +378,53 @@ def test_wrong_usage_is_64_and_help_is_0(place: Any) -> None:
         )
         assert done.returncode == code
         assert "python -m tuneplane.transforms" in done.stdout + done.stderr
+
+
+def test_an_empty_folder_is_published_with_the_rest(place: Any) -> None:
+    place.body('(o / "void").mkdir()\n' + GOOD)
+    assert place.run().returncode == 0
+    assert place.entries() == ["data.jsonl", "void"]
+
+
+def test_a_report_that_cannot_be_written_at_the_end_is_said_and_the_output_named(place: Any) -> None:
+    place.body('import shutil; shutil.rmtree(o.parent / "reports")\n' + GOOD)
+    (place.out / "reports").mkdir()
+    done = place.run(None, "--report", str(place.out / "reports/r.json"))
+    assert done.returncode == 1
+    reason = json.loads(done.stderr.splitlines()[-1])["reason"]
+    assert reason["code"] == "E-JOB-047"
+    assert reason["message"].endswith("; the output was published")
+    assert place.entries() == ["data.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "word",
+    ['"\\udcff"', '"\\x1b[31mred\\x00"', '"long " * 100_000', 'os.fsdecode(b"\\xff/name")'],
+    ids=["half", "esc", "long", "name"],
+)
+def test_whatever_an_error_says_the_report_is_written(place: Any, word: str) -> None:
+    place.body(f"raise ValueError({word})")
+    _, code, message = failure(place)
+    assert code == "E-JOB-043"
+    assert message.isprintable()
+    assert len(message) < 3000
+
+
+def test_a_place_whose_name_is_no_utf8_is_no_reason_to_lose_the_report(place: Any) -> None:
+    odd = Path(os.fsdecode(os.fsencode(place.base) + b"/odd\xff"))
+    odd.mkdir()
+    inner = type(place)(odd).body(GOOD)
+    done = inner.run()
+    assert done.returncode == 0, done.stderr
+    assert "odd\\udcff" in inner.report()["inputs"]["d"]["path"]
+
+
+@pytest.mark.parametrize("module", ["json.py", "wave/__init__.py", "math.py", "torch.py"])
+def test_a_provider_with_a_name_that_is_taken_is_refused_before_it_runs(place: Any, module: str) -> None:
+    place.body(GOOD)
+    (place.folder / module).parent.mkdir(exist_ok=True)
+    (place.folder / module).write_text("raise SystemExit('ran')\n")
+    place.lock()
+    status, code, message = failure(place)
+    assert (status, code) == ("refused", "E-JOB-032")
+    assert module.split("/")[0].split(".")[0] in message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 SHOWN_LINES = 6
+MAX_SHOWN = 2000
 
 
 class PluginFault(Exception):  # noqa: N818
@@ -16,6 +17,8 @@ class PluginFault(Exception):  # noqa: N818
 
 
 def last_lines(exc: BaseException, lines: int = SHOWN_LINES) -> str:
-    """The end of an exception's traceback in one line: where the plugin's own code was, and what it said."""
+    """The end of an exception's traceback in one printable line: where the plugin's own code was, and what it said, MAX_SHOWN characters of it."""
     text = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__)).strip().splitlines()
-    return " | ".join(line.strip() for line in text[-lines:] if line.strip().strip("^~"))
+    line = " | ".join(line.strip() for line in text[-lines:] if line.strip().strip("^~"))
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line[-MAX_SHOWN:])
+    return shown if len(line) <= MAX_SHOWN else f"…{shown}"

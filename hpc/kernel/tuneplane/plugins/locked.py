@@ -152,13 +152,16 @@ def verify(plugin: LockedPlugin) -> None:
         raise PluginFault("E-JOB-031", f"{who} is not in the package: {FOLDER}/{plugin.leaf}")
     try:
         found = directory_digest_v1(plugin.folder)
-    except OSError as exc:
+    except (OSError, ValueError) as exc:  # a file name that is no UTF-8 has no place in the digest
         raise PluginFault("E-JOB-031", f"{who} cannot be read whole: {exc}") from exc
     if found != plugin.digest:
         raise PluginFault("E-JOB-030", f"{who} content digest mismatch: spec={plugin.digest}, actual={found}")
     named = (str(plugin.manifest.get("name", "")).strip(), plugin.manifest.get("version"))
     if named != (plugin.leaf, plugin.version):
         raise PluginFault("E-JOB-031", f"{who} is not what its manifest says: {named[0]}@{named[1]}")
+    wheel = str(plugin.manifest.get("wheel") or "")
+    if wheel and (os.path.basename(wheel) != wheel or not wheel.endswith(".whl")):
+        raise PluginFault("E-JOB-031", f"{who}: {wheel!r} is no wheel at its root")
 
 
 def import_roots(plugin: LockedPlugin) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def _arguments(words: list[str] | None) -> Arguments:
 def main(words: list[str] | None = None) -> int:
     report, stop = Runner(_arguments(words), os.environ).run()
     if stop is None:
-        print(json.dumps(report, ensure_ascii=False, sort_keys=True), flush=True)
+        print(json.dumps(report, sort_keys=True), flush=True)
         return exits.DONE
     line = {
         "api": API,
@@ -56,7 +56,7 @@ def main(words: list[str] | None = None) -> int:
         "error": str(stop),
         "reason": {"code": stop.code, "message": stop.message},
     }
-    print(json.dumps(line, ensure_ascii=False, sort_keys=True), file=sys.stderr, flush=True)
+    print(json.dumps(line, sort_keys=True), file=sys.stderr, flush=True)
     return exits.REFUSED
 
 

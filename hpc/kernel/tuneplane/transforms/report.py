@@ -36,7 +36,7 @@ class Facts:
 
     def as_json(self, ended_at: str, stop: Stop | None) -> dict[str, Any]:
         """The report of a run that ended by `stop`, or well."""
-        return {
+        value = {
             "api": API,
             "status": stop.status if stop else SUCCEEDED,
             "reason": {"code": stop.code, "message": stop.message} if stop else None,
@@ -55,6 +55,19 @@ class Facts:
             "core_version": __version__,
             "python": platform.python_version(),
         }
+        cleaned: dict[str, Any] = _printable(value)
+        return cleaned
+
+
+def _printable(value: Any) -> Any:
+    """The same value with bytes that are no UTF-8 (of a path, of an error's words) written as escapes: a report is never lost to a name."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _printable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_printable(item) for item in value]
+    return value
 
 
 @dataclass(frozen=True)

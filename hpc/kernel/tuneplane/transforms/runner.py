@@ -90,7 +90,8 @@ class Runner:
         try:
             report.write(value)
         except Stop as unwritten:
-            stop = stop or unwritten
+            said = "" if stop else "; the output was published"
+            stop = stop or Stop(unwritten.status, unwritten.code, unwritten.message + said)
         return value, stop
 
     def _transform(self) -> None:

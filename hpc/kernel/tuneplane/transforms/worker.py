@@ -17,7 +17,7 @@ from typing import Any
 
 from tuneplane.contract.transforms import TransformRequest, TransformResult
 from tuneplane.plugins.fault import PluginFault, last_lines
-from tuneplane.plugins.locked import LockedPlugin
+from tuneplane.plugins.locked import LockedPlugin, check_collisions
 from tuneplane.plugins.provider import guard, load
 from tuneplane.plugins.requirements import require_here
 from tuneplane.transforms.family import die_with_parent
@@ -46,6 +46,7 @@ def main(result_fd: int, parent: int) -> int:
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
     plugin = LockedPlugin(**{**job["plugin"], "folder": Path(job["plugin"]["folder"])})
     try:
+        check_collisions([plugin])
         guard(plugin)
         require_here(plugin)
         transform = load(plugin)
