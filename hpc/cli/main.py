@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("hpc.cli.evidence:verify", "Judge an evidence bundle: verified, incomplete, tampered."),
     "publish": ("hpc.cli.evidence:publish", "Show what sharing a run's evidence would share, or put its bundle into a folder."),
     "eval": ("hpc.cli.evaluate:evaluation", "Evaluations: show, compare, gate."),
+    "again": ("hpc.cli.again:again", "Render a run's script again from its records, or repeat the run."),
     "jobspec": ("hpc.cli.jobspec:jobspec", "Validate a JobSpec or print its schema."),
     "recipe": ("hpc.cli.recipe:recipe", "Recipe packs and locks: ls, status, upgrade."),
     "plugin": ("hpc.cli.plugin:plugin", "Plugin packages: validate, publish, install, manage, activate."),

@@ -81,4 +81,16 @@ KINDS: dict[str, ErrorKind] = table(
         "There is no such file, or it may not be read.",
         "Check the path. What a readable file holds is judged, not refused.",
     ),
+    ErrorKind(
+        "E-EVID-020",
+        "the run cannot be rendered again",
+        "It was never submitted, or its package or its submission's record cannot be read.",
+        "`tp runs audit RUN` says what is wrong with it.",
+    ),
+    ErrorKind(
+        "E-EVID-021",
+        "the script would be another one",
+        "What the script is made from has changed since, or is gone; --run would not repeat the run.",
+        "The differences are listed. `tp submit` makes a run from today's state; --anyway submits this package under today's site.",
+    ),
 )
