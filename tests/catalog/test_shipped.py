@@ -12,7 +12,7 @@ from hpc.catalog.locks import admits_core
 from hpc.catalog.shelf import Catalogue
 from hpc.catalog.shipped import shipped
 
-METHODS = ["custom/custom", "deepspeed/dpo", "deepspeed/rm", "deepspeed/sft", "evalkit/behaviour"]
+METHODS = ["custom/custom", "deepspeed/dpo", "deepspeed/kto", "deepspeed/rm", "deepspeed/sft", "evalkit/behaviour"]
 
 
 def test_the_shipped_catalogue_has_these_methods() -> None:

@@ -21,13 +21,14 @@ from tuneplane.training.watchdog import Watchdog
 class Whole:
     """Counts of all examples that a loss is a mean over: the global batch of a step, or all held-out rows.
 
-    `targets` are answer tokens, `chosen` those of the first answer of each example.
+    `targets` are answer tokens, `chosen` those of the first answer of each example, `good` the examples that are not labelled bad.
     """
 
     examples: int
     tokens: int
     targets: int
     chosen: int
+    good: int
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,14 @@ class RowMethod:
 
     def measure(self, tokens: Tokens, examples: Iterable[int]) -> Whole:
         """The counts of these examples."""
-        rows = [tokens.rows_of(e) for e in examples]
+        numbers = list(examples)
+        rows = [tokens.rows_of(e) for e in numbers]
         return Whole(
             len(rows),
             sum(tokens.length(i) for part in rows for i in part),
             sum(tokens.targets(i) for part in rows for i in part),
             sum(tokens.targets(part[0]) for part in rows),
+            len(rows) if tokens.labels is None else int(sum(tokens.labels[numbers])),
         )
 
     def step(self, engine: Engine, step: int, learning_rate: float) -> Outcome:

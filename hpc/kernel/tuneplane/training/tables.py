@@ -72,5 +72,26 @@ RM = Table(
     ),
 )
 
-TABLES: dict[str, Table[Any]] = {t.method: t for t in (DPO, RM)}
+
+@dataclass(frozen=True)
+class KtoSettings(Settings):
+    """Settings of `deepspeed/kto`."""
+
+    beta: float
+    desirable_weight: float
+    undesirable_weight: float
+
+
+KTO = Table(
+    "kto",
+    KtoSettings,
+    _fields(
+        Field("beta", "float", 0.1, "how strongly the reference holds the model", 0, 100, above=True),
+        Field("desirable_weight", "float", 1.0, "weight of a good answer's loss", 0, 1000),
+        Field("undesirable_weight", "float", 1.0, "weight of a bad answer's loss", 0, 1000),
+        learning_rate=1e-5,
+    ),
+)
+
+TABLES: dict[str, Table[Any]] = {t.method: t for t in (DPO, RM, KTO)}
 """Methods other than sft."""
