@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpc.plugins import zips
 from hpc.plugins.zips import NotZipError, TooMuchError, Zip
 from tests.plugins.making import central, end_record, local, zipped
 
@@ -106,6 +107,11 @@ REFUSED = {
     "more members than counted": one(L, C, count=0),
     "fewer members than counted": one(L, C, count=2),
     "counts that differ": L + C + b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 0, 1, len(C), len(L), 0),
+    "an offset that points elsewhere": one(L, central(NAME, DATA, 7)),
+    "bytes in the directory that no entry owns": one(L, C + b"hidden"),
+    "a member without its signature": one(b"PK\3\5" + L[4:], C),
+    "an end without its signature": one(L, C)[:-22] + b"PK\5\7" + one(L, C)[-18:],
+    "another disk": L + C + b"PK\5\6" + struct.pack("<HHHHIIH", 1, 1, 1, 1, len(C), len(L), 0),
     "overlapping members": one(L, C + central(NAME, DATA, 0), count=2),
     "an empty file": b"",
     "no zip": b"nope" * 20,
@@ -148,6 +154,14 @@ def test_bombs_are_refused_by_what_they_promise() -> None:
     many = [(f"f{n}", b"") for n in range(10_001)]
     with pytest.raises(TooMuchError):
         Zip(zipped(many, deflate=False))
+
+
+def test_the_sum_of_many_members_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zips, "MAX_UNPACKED", 9 * 6 + 256)
+    assert len(content(SOUND)) == 3
+    monkeypatch.setattr(zips, "MAX_UNPACKED", 9 * 6 + 255)
+    with pytest.raises(TooMuchError):
+        Zip(SOUND)
 
 
 def test_a_bomb_that_promises_little_is_not_unpacked() -> None:
