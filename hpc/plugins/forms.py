@@ -60,7 +60,7 @@ class Form:
 
     def where(self, key: str = "") -> str:
         """The field of a key as a fault names it: `benchmark.yaml: metrics[0].key`."""
-        path = f"{self.path}.{key}" if self.path and key else self.path or key
+        path = visible(f"{self.path}.{key}" if self.path and key else self.path or key, 200)
         return f"{self.origin}: {path}" if self.origin and path else self.origin or path
 
     def no(

@@ -204,6 +204,13 @@ def test_an_unknown_field_is_answered_with_the_one_that_is_meant(key: str, hint:
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 7, True])
+def test_a_key_cannot_steer_what_is_printed(value: Any) -> None:
+    _, found, _ = parse_manifest(BASE | {"a\x1b[2Jb": value, "requires": {"frameworks": {"c\nd": value}}})
+    assert all(f.field.isprintable() and f.message.isprintable() for f in found)
+    assert found
+
+
+@pytest.mark.parametrize("value", [None, [], "x", 7, True])
 def test_a_document_that_is_no_mapping(value: Any) -> None:
     manifest, found, _ = parse_manifest(value)
     assert manifest is None
