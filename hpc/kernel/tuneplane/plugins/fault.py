@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 SHOWN_LINES = 6
-MAX_SHOWN = 2000
+MAX_SHOWN = 1000
 
 
 class PluginFault(Exception):  # noqa: N818
@@ -17,8 +17,13 @@ class PluginFault(Exception):  # noqa: N818
 
 
 def last_lines(exc: BaseException, lines: int = SHOWN_LINES) -> str:
-    """The end of an exception's traceback in one printable line: where the plugin's own code was, and what it said, MAX_SHOWN characters of it."""
+    """What an exception said and the last lines of its traceback, where the plugin's own code is: one printable line, MAX_SHOWN characters each."""
     text = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__)).strip().splitlines()
-    line = " | ".join(line.strip() for line in text[-lines:] if line.strip().strip("^~"))
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line[-MAX_SHOWN:])
-    return shown if len(line) <= MAX_SHOWN else f"…{shown}"
+    said = "".join(traceback.format_exception_only(type(exc), exc)).strip().splitlines()
+    frames = [line.strip() for line in text[: -len(said)][-lines:] if line.strip().strip("^~")]
+    return f"{_shown(' '.join(line.strip() for line in said))} ({_shown(' | '.join(frames))})"
+
+
+def _shown(text: str) -> str:
+    cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
