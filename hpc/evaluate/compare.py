@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tuneplane.contract.evaluation import INPUTS, PREDICTIONS
-from tuneplane.contract.intervals import mean_interval
+from tuneplane.contract.intervals import Interval, mean_interval
 
 from hpc.errors import Refusal
 from hpc.evaluate.reports import OPERATIONAL, Report, Scored, lines_of, read_scores
@@ -151,19 +151,26 @@ def _passed(scored: Scored, by: str) -> bool:
 
 
 def _deltas(before: Report, after: Report, pairs: Sequence[tuple[Scored, Scored]], seed: int) -> dict[str, Delta]:
-    """Every metric that both have, in the older report's order. `score` and `pass_rate` only where both mean the same by them."""
+    """Every metric that both have. `score` and `pass_rate` only where both mean the same by them."""
     out: dict[str, Delta] = {}
+    known: dict[tuple[float, ...], Interval | None] = {}
     for key in before.keys:
-        if key in after.metrics and (found := _column(key, before, after, pairs)):
-            then, now = ([p[i] for p in found] for i in (0, 1))
-            n = len(found)
-            means = sum(then) / n, sum(now) / n
-            differences = [b - a for a, b in found]
-            # Examples of one batch share their time: an interval over them would be too narrow.
-            around = None if key in OPERATIONAL else mean_interval(differences, key, seed=seed)
-            low, high = (around.low, around.high) if around else (None, None)
-            mean = around.mean if around else means[1] - means[0]
-            out[key] = Delta(*means, mean, low, high, n, before.metrics[key].direction)
+        if key not in after.metrics or not (found := _column(key, before, after, pairs)):
+            continue
+        n, differences = len(found), tuple(b - a for a, b in found)
+        # Examples of one batch share their time: an interval over them would be too narrow.
+        if key not in OPERATIONAL and differences not in known:
+            known[differences] = mean_interval(differences, seed=seed)
+        around = None if key in OPERATIONAL else known[differences]
+        out[key] = Delta(
+            sum(a for a, _ in found) / n,
+            sum(b for _, b in found) / n,
+            sum(differences) / n if around is None else around.mean,
+            None if around is None else around.low,
+            None if around is None else around.high,
+            n,
+            before.metrics[key].direction,
+        )
     return out
 
 

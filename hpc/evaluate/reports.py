@@ -110,22 +110,41 @@ class Scored:
 
 def read_scores(report: Report) -> dict[str, Scored]:
     """Every example by id, in the report's order. Raises Refusal E-EVAL-040, E-EVAL-041 (a line is none), E-EVAL-045 (changed since)."""
+    lines = _recorded(report, SCORES).splitlines()
+    try:
+        items = json.loads(b"[%s]" % b",".join(lines))
+    except (ValueError, RecursionError):
+        items = []
+    if len(items) != len(lines):  # a broken line, or two objects in one: it is found by reading them one by one
+        items = [_line(number, line) for number, line in enumerate(lines, 1)]
     out: dict[str, Scored] = {}
-    for number, line in enumerate(_recorded(report, SCORES).splitlines(), 1):
-        try:
-            item = json.loads(line)
-            values = {**item["parts"], **item["values"]}
-            ident, passed = item["id"], item["passed"]
-            if type(passed) is not bool or not all(map(_is_number, values.values())) or ident in out:
-                raise ValueError("not one example's numbers")
-        except (ValueError, KeyError, TypeError, RecursionError) as exc:
-            raise Refusal("E-EVAL-041", f"line {number} is no score: {exc}", field=SCORES) from exc
-        out[ident] = Scored(passed, values)
+    for number, item in enumerate(items, 1):
+        scored = _scored(item)
+        if scored is None or item["id"] in out:
+            raise Refusal("E-EVAL-041", f"line {number} is no score, or of an example that stands twice", field=SCORES)
+        out[item["id"]] = scored
     return out
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+def _line(number: int, line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as exc:
+        raise Refusal("E-EVAL-041", f"line {number} is no score: {exc}", field=SCORES) from exc
+
+
+def _scored(item: Any) -> Scored | None:
+    """A line's numbers; None for anything else."""
+    if not isinstance(item, dict) or type(item.get("id")) is not str or type(item.get("passed")) is not bool:
+        return None
+    values, parts = item.get("values"), item.get("parts")
+    if not isinstance(values, dict) or not isinstance(parts, dict):
+        return None
+    merged = {**parts, **values} if parts else values
+    for value in merged.values():
+        if (type(value) is not float and type(value) is not int) or not math.isfinite(value):
+            return None
+    return Scored(item["passed"], merged)
 
 
 def _recorded(report: Report, name: str) -> bytes:

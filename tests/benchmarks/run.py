@@ -14,13 +14,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import commands
+import evaluating
 import filtering
 import pieces
 import report
 import scene
 from timing import Environment
 
-MEASURES = ("help", "submit", "status", "together", "verification", "kernel", "audit", "filter")
+MEASURES = ("help", "submit", "status", "together", "verification", "kernel", "audit", "comparison", "behaviour", "filter")
 
 
 def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[str, Callable[[], list[report.Figure]]]:
@@ -33,6 +34,8 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
         "verification": lambda: pieces.verification(folder),
         "kernel": lambda: pieces.kernel(folder),
         "audit": lambda: pieces.audit(folder, env),
+        "comparison": lambda: evaluating.comparison(folder, env),
+        "behaviour": lambda: evaluating.behaviour(folder),
         "filter": lambda: filtering.filtering(folder, large=large),
     }
 

@@ -49,7 +49,7 @@ def test_the_interval_is_that_of_the_paired_differences(tmp_path: Path) -> None:
     right = {f"q{i}": ("x", "x" if i % 3 else "no") for i in range(400)}
     better = {f"q{i}": ("x", "x" if i % 3 or i % 2 else "no") for i in range(400)}
     found = comparison(answered(tmp_path / "a", right), answered(tmp_path / "b", better)).metrics["exact_match"]
-    pairs = mean_interval([float(i % 3 == 0 and i % 2 == 1) for i in range(400)], "exact_match")
+    pairs = mean_interval([float(i % 3 == 0 and i % 2 == 1) for i in range(400)])
     assert pairs is not None
     assert (found.low, found.high, found.verdict) == (pairs.low, pairs.high, "better")
     back = comparison(tmp_path / "b", tmp_path / "a").metrics["exact_match"]

@@ -105,7 +105,7 @@ def aggregate(scores: Sequence[Score], scoring: Scoring, seed: int = 0) -> dict[
     out = {}
     for key, column in columns(scores, scoring.metrics[0]).items():
         values = list(column.values())
-        found = None if key in SHARED else mean_interval(values, key, seed=seed)
+        found = None if key in SHARED else mean_interval(values, seed=seed)
         out[key] = {
             "value": found.mean if found else sum(values) / len(values),
             "low": found.low if found else None,
