@@ -205,6 +205,35 @@ def test_scratch_is_left_empty_after_success_and_failure(
     assert list(scratch.iterdir()) == []
 
 
+def test_p70_digests_lie_in_plain_files_of_local_scratch_and_no_database_is_opened(
+    filter_jsonl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shared storage sees the two output files and nothing else while the filter works."""
+    import tuneplane_jsonl_filter as module
+    from tuneplane_jsonl_filter.dedup import Deduplicator
+
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    seen: list[tuple[int, list[str]]] = []
+
+    class Watched(Deduplicator):
+        def __init__(self, folder: Path) -> None:
+            super().__init__(folder, spill_bytes=40)
+
+        def duplicates(self) -> bytearray:
+            output = next(p for p in tmp_path.iterdir() if p.name.startswith("out-"))
+            seen.append((len(list(scratch.rglob("*.part"))), [p.name for p in output.iterdir()]))
+            return super().duplicates()
+
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    monkeypatch.setattr(module, "Deduplicator", Watched)
+    filter_jsonl(write(tmp_path / "in", b"".join(b'{"n": %d}\n' % (n % 900) for n in range(1000))))
+    ((spilled, there),) = seen
+    assert spilled > 200
+    assert there == ["data.jsonl"]
+    assert filter_jsonl.result.records == 900
+
+
 def marks(digests: list[bytes], folder: Path, held: int, spill_bytes: int) -> list[bool]:
     from tuneplane_jsonl_filter.dedup import Deduplicator
 

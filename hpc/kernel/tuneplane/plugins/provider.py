@@ -1,7 +1,8 @@
 """One callable out of one locked plugin, and proof that it is the plugin's.
 
 The plugin's folder or wheel is the only path that is added for it. Its modules are compiled from their source each time: byte code beside a
-module is not covered by the plugin's digest, so neither `__pycache__` nor a sourceless `.pyc` in its folder is ever used, nor written.
+module is not covered by the plugin's digest, so neither `__pycache__` nor a sourceless `.pyc` in its folder is ever used, nor written. That holds
+for this interpreter; what the program spawns imports by Python's ordinary rules from a package in which the launcher found no file too many.
 """
 
 from __future__ import annotations
