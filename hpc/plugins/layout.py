@@ -10,6 +10,7 @@ from typing import Final
 from hpc.errors import Refusal
 from hpc.plugins.manifest import Manifest
 from hpc.plugins.source import NotPythonError, find_by_line, find_name
+from hpc.plugins.standard import STANDARD
 from hpc.plugins.tree import Tree
 from hpc.spec.text import visible
 
@@ -26,7 +27,6 @@ PROGRAMS: Final = frozenset(
     (".py", ".pyc", ".pyo", ".pyd", ".so", ".dylib", ".dll", ".sh", ".bash", ".zsh", ".fish", ".ps1", ".bat", ".cmd", ".exe", ".pl", ".rb",
      ".lua", ".js", ".mjs", ".cjs", ".ts")
 )  # fmt: skip
-STANDARD: Final = frozenset(sys.stdlib_module_names)
 _MODULE = re.compile(r"(?P<stem>[^.]+)(\.py|\.pyd|(\.[^.]+)?\.so)")
 _SECRET = re.compile(r"(^|/)(\.env(\..+)?|\.netrc|id_(rsa|ed25519|ecdsa)|[^/]+\.(pem|key|p12)|credentials(\.json)?)$")
 

@@ -15,8 +15,9 @@ from email.parser import HeaderParser
 from typing import Any, Final
 
 from hpc.errors import Refusal
-from hpc.plugins.layout import RESERVED, STANDARD, check_callable, import_roots, module_file
+from hpc.plugins.layout import RESERVED, check_callable, import_roots, module_file
 from hpc.plugins.manifest import CAPABILITIES, Manifest
+from hpc.plugins.standard import STANDARD
 from hpc.plugins.tree import Tree
 from hpc.plugins.zips import NotZipError, TooMuchError, Zip
 from hpc.spec.text import visible

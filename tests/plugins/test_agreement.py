@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tuneplane.plugins import locked
 from tuneplane.plugins.wheel import read_wheel
 
 from hpc.plugins.layout import RESERVED
+from hpc.plugins.standard import STANDARD
 from hpc.plugins.validate import Report, validate
 from tests.plugins.making import algorithm, build_case, cases, cleaner, wheel_members
 
@@ -76,3 +78,8 @@ def test_the_entry_point_is_the_same(tmp_path: Path) -> None:
 
 def test_what_is_reserved_in_the_job_is_refused_before() -> None:
     assert locked.RESERVED <= RESERVED
+
+
+def test_the_standard_library_of_the_python_that_runs_here_is_known() -> None:
+    assert sys.stdlib_module_names <= STANDARD
+    assert {"imp", "asynchat", "distutils", "telnetlib", "annotationlib", "compression"} <= STANDARD

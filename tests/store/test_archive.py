@@ -269,6 +269,12 @@ def test_a_gnu_long_name_is_taken_where_it_continues_its_entry() -> None:
     assert [e.path for e in found.files] == ["n" * 200]
 
 
+def test_times_of_gnu_tar_are_no_part_of_the_name() -> None:
+    """What POSIX calls a prefix holds two times in GNU's format."""
+    found = judge(tar(file(b"plugin.yaml", magic=GNU, prefix=b"14512345670\x0014512345670\0")))
+    assert [e.path for e in found.files] == ["plugin.yaml"]
+
+
 def test_the_archive_is_the_same_bytes_for_the_same_files(tmp_path: Path, package: Path) -> None:
     files = [str(p.relative_to(package)) for p in package.rglob("*") if p.is_file()]
     one = pack(package, files)
