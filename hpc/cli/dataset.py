@@ -15,6 +15,9 @@ COMMANDS: Table = {
     "visibility": ("hpc.cli.dataset_push:visibility", "Who may read a name: public, a group, or you alone."),
     "rm": ("hpc.cli.dataset_push:rm", "Remove a version that nothing names."),
     "publish-output": ("hpc.cli.dataset_push:publish_output", "Publish what a run produced, where its job could not."),
+    "quality": ("hpc.cli.dataset_quality:quality", "Duplicates, near-duplicates, overlap and group leaks."),
+    "check": ("hpc.cli.dataset_quality:check", "Overlap with an evaluation set; exit 1 if there is any."),
+    "fingerprint": ("hpc.cli.dataset_quality:fingerprint", "Digests of rows, to compare data without giving it away."),
 }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpc.errors import Refusal, Refusals
@@ -14,9 +15,17 @@ if TYPE_CHECKING:
 
 
 def data_records(
-    around: Around, spec: Mapping[str, Any], inputs: Mapping[str, Any], options: Mapping[str, Any], digest: Digest
+    around: Around,
+    spec: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    digest: Digest,
+    where: Callable[[str], Path],
 ) -> dict[str, Any]:
-    """`volumes`, `output_dataset` and `quality`, each only where the spec asks for it. Raises Refusals, all at once; gates last."""
+    """`volumes`, `output_dataset` and `quality`, each only where the spec asks for it. Raises Refusals, all at once; gates last.
+
+    `where`: the place of an input's path now; the package is not written yet.
+    """
     data = spec["spec"].get("data", {})
     out: dict[str, Any] = {}
     faults: list[Refusal] = []
@@ -38,6 +47,10 @@ def data_records(
             faults.append(fault)
     if faults:
         raise Refusals(faults)
+    if any(value is not None for key, value in data.get("quality", {}).items() if key.startswith("max_")):
+        from hpc.submit.gates import gate_record
+
+        out["quality"] = gate_record(around, data["quality"], inputs, digest, where)
     return out
 
 
