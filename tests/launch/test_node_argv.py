@@ -31,14 +31,15 @@ def launch(*argv: str) -> dict[str, Any]:
         (("$PYTHON", "train.py"), [sys.executable, "-m", "tuneplane.plugins.rank", "train.py"]),
     ],
 )
-def test_algorithm_plugins_come_before_the_program_in_its_interpreter(
-    argv: tuple[str, ...], expected: list[str]
+@pytest.mark.parametrize("capability", ["algorithm", "environment"])
+def test_plugins_that_it_imports_come_before_the_program_in_its_interpreter(
+    capability: str, argv: tuple[str, ...], expected: list[str]
 ) -> None:
-    assert entry_argv(launch(*argv), [plugin("algorithm")]) == expected
+    assert entry_argv(launch(*argv), [plugin(capability)]) == expected
 
 
 def test_other_plugins_change_no_command() -> None:
     plain = [sys.executable, "-u", "train.py"]
     assert entry_argv(launch("$PYTHON", "-u", "train.py"), []) == plain
-    assert entry_argv(launch("$PYTHON", "-u", "train.py"), [plugin("environment"), plugin("data-prep")]) == plain
+    assert entry_argv(launch("$PYTHON", "-u", "train.py"), [plugin("data-prep")]) == plain
     assert entry_argv(launch("/bin/bash", "train.sh"), [plugin("algorithm")]) == ["/bin/bash", "train.sh"]

@@ -186,9 +186,11 @@ def rank_environment(
 
 
 def entry_argv(launch: Mapping[str, Any], plugins: Sequence[LockedPlugin]) -> list[str]:
-    """What one rank starts. Where algorithm plugins are locked, they are applied in that interpreter before its program. Pure."""
+    """What one rank starts. Where plugins are locked that it could import, they are checked, and algorithms applied, in that interpreter before
+    its program. Pure.
+    """
     words = list(launch["entry"]["argv"])
-    if words[0] == "$PYTHON" and any(p.capability == "algorithm" for p in plugins):
+    if words[0] == "$PYTHON" and any(p.capability in ("algorithm", "environment") for p in plugins):
         options = words[1 : 1 + (words[1] == "-u")]
         words = ["$PYTHON", *options, "-m", "tuneplane.plugins.rank", *words[1 + len(options) :]]
     return [sys.executable if word == "$PYTHON" else word for word in words]
