@@ -84,6 +84,12 @@ KINDS: dict[str, ErrorKind] = table(
         "Change one of them as the message says.",
     ),
     ErrorKind(
+        "E-TRAIN-017",
+        "a hyperparameter is not given",
+        "It has no default: a teacher's folder, say, is the user's to choose.",
+        "Set it in config.yaml under `training`, or with `--set`.",
+    ),
+    ErrorKind(
         "E-TRAIN-020",
         "the rows cannot be read",
         "The file is missing or not readable in the job.",
@@ -148,6 +154,12 @@ KINDS: dict[str, ErrorKind] = table(
         "the model cannot be loaded",
         "Weights and configuration do not fit together, or the architecture needs code from the folder, which is not run.",
         "Try the folder with plain transformers of the same release.",
+    ),
+    ErrorKind(
+        "E-TRAIN-035",
+        "the teacher has another vocabulary",
+        "A distribution over tokens can be compared only where an id is the same token to both models.",
+        "Choose a teacher of the student's family, or train on the teacher's answers as text with deepspeed/sft.",
     ),
     ErrorKind(
         "E-TRAIN-040",

@@ -12,7 +12,7 @@ from hpc.catalog.locks import admits_core
 from hpc.catalog.shelf import Catalogue
 from hpc.catalog.shipped import shipped
 
-METHODS = ["custom/custom", "deepspeed/dpo", "deepspeed/kto", "deepspeed/rm", "deepspeed/sft", "evalkit/behaviour"]
+METHODS = ["custom/custom", "deepspeed/distill", "deepspeed/dpo", "deepspeed/kto", "deepspeed/rm", "deepspeed/sft", "evalkit/behaviour"]
 
 
 def test_the_shipped_catalogue_has_these_methods() -> None:
@@ -48,10 +48,10 @@ def test_a_recipe_declares_exactly_what_the_training_program_reads(table: Table[
     assert (recipe.default_version, recipe.runtime_id()) == ("0.19.8", "deepspeed-0.19.8")
     assert (recipe.roles, recipe.required_inputs) == (["trainer"], ["model", "train"])
     declared = {
-        n: (p.type, p.default, p.min, p.max, p.exclusive_min, tuple(p.choices), p.doc)
+        n: (p.type, p.default, p.required, p.min, p.max, p.exclusive_min, tuple(p.choices), p.doc)
         for n, p in recipe.typed.params.items()
     }
-    assert declared == {f.name: (f.kind, f.default, f.low, f.high, f.above, f.choices, f.doc) for f in table.fields}
+    assert declared == {f.name: (f.kind, f.default, f.default is None, f.low, f.high, f.above, f.choices, f.doc) for f in table.fields}
     assert all(p.path == f"training.{n}" and p.group for n, p in recipe.typed.params.items())
     assert recipe.configured({"training": {"lora_rank": 8}}) == {"lora_rank": 8}
 

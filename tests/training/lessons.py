@@ -13,7 +13,7 @@ from ranks import ROOT, Attempt, Run, assert_continues
 from tuneplane.training.sums import held_out_path
 
 STEPS = 8
-FORMS = {"dpo": "preference", "rm": "preference", "kto": "judged"}
+FORMS = {"dpo": "preference", "rm": "preference", "kto": "judged", "sft": "answer", "distill": "answer"}
 GOLDEN = ROOT / "tests" / "data" / "training" / "golden.json"
 SHARED = {"gradient_accumulation": 2, "max_steps": STEPS, "save_steps": STEPS // 2, "keep_checkpoints": 3}
 LORA = {"zero_stage": 2, "lora_rank": 4, "lora_dropout": 0.1}

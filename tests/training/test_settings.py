@@ -112,6 +112,7 @@ def documented(text: str, heading: str) -> dict[str, str]:
 
 def row_of(field: module.Field) -> str:
     default = str(field.default).lower() if field.kind == "bool" else field.default
+    default = "none, it must be given" if default is None else default
     return f"{field.allowed} | {default} | {field.doc}".replace("|", "¦")
 
 
@@ -130,9 +131,16 @@ def test_the_documented_table_of_a_method_has_its_own_names_and_its_other_defaul
 @pytest.mark.parametrize("method", TABLES)
 def test_a_method_s_settings_have_an_attribute_a_field(method: str) -> None:
     table = TABLES[method]
-    made = module.parse({}, None, table)
-    assert {f.name: getattr(made, f.name) for f in table.fields} == {f.name: f.default for f in table.fields}
+    given = {f.name: "/somewhere" for f in table.fields if f.default is None}
+    made = module.parse(given, None, table)
+    expected = {f.name: f.default for f in table.fields} | given
+    assert {f.name: getattr(made, f.name) for f in table.fields} == expected
     assert set(made.exact()) == {f.name for f in table.fields if f.exact}
+
+
+def test_a_value_without_a_default_must_be_given() -> None:
+    with pytest.raises(Refused, match=r"E-TRAIN-017 hyperparams.teacher: is not given"):
+        module.parse({}, None, TABLES["distill"])
 
 
 def test_values_that_contradict_each_other_are_refused() -> None:

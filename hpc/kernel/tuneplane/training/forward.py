@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from tuneplane.training.engine import Engine
+from typing import Any, Protocol
 
 IGNORED = -100
 Row = tuple[Any, int]
 """Token ids and how many of them are prompt."""
+
+
+class Model(Protocol):
+    """What gives logits: the engine, or a teacher."""
+
+    def __call__(self, **inputs: Any) -> Any: ...
+
+    def accepts(self, name: str) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,11 @@ def collate(rows: Sequence[Row], pad_id: int, device: Any) -> Batch:
     )
 
 
-def answer_logits(engine: Engine, batch: Batch) -> tuple[Any, Any]:
+def answer_logits(model: Model, batch: Batch) -> tuple[Any, Any]:
     """Logits (rows, n, vocabulary) from the first answer token of the batch on, and the ids that they should give (rows, n)."""
     kept = batch.labels.shape[1] - max(0, batch.first - 1)
-    fewer = {"logits_to_keep": kept} if engine.accepts("logits_to_keep") else {}
-    logits = engine(**batch.inputs, use_cache=False, **fewer).logits[:, -kept:][:, :-1]
+    fewer = {"logits_to_keep": kept} if model.accepts("logits_to_keep") else {}
+    logits = model(**batch.inputs, use_cache=False, **fewer).logits[:, -kept:][:, :-1]
     return logits, batch.labels[:, batch.labels.shape[1] - kept + 1 :]
 
 

@@ -45,16 +45,16 @@ def quiet_libraries(accelerator: str = "cpu") -> None:
     logging.set_verbosity_error()
 
 
-def check_folder(path: Path) -> Path:
+def check_folder(path: Path, field: str = "inputs.model") -> Path:
     """The folder itself if it can hold a model. Raises Refused."""
     if not (path / "config.json").is_file():
-        raise refuse("E-TRAIN-030", "no config.json in it", field="inputs.model", found=os.fspath(path))
+        raise refuse("E-TRAIN-030", "no config.json in it", field=field, found=os.fspath(path))
     if not list(path.glob("*.safetensors")):
         found = sorted(p.name for p in path.iterdir())[:12]
         raise refuse(
             "E-TRAIN-031",
             "no *.safetensors in it",
-            field="inputs.model",
+            field=field,
             found=", ".join(found),
             allowed="weights as safetensors; pickled weights (.bin, .pt) can run code and are not read",
         )
@@ -106,14 +106,14 @@ def tokenizer_digest(path: Path) -> str:
     return digest_json([files, tokenizers.__version__, transformers.__version__])
 
 
-def load_tokenizer(path: Path) -> Any:
+def load_tokenizer(path: Path, field: str = "inputs.model") -> Any:
     """The folder's tokenizer. Raises Refused."""
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(os.fspath(path), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as exc:
-        raise refuse("E-TRAIN-033", f"no usable tokenizer: {exc}", field="inputs.model", found=os.fspath(path)) from exc
+        raise refuse("E-TRAIN-033", f"no usable tokenizer: {exc}", field=field, found=os.fspath(path)) from exc
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -158,14 +158,14 @@ def choose_precision(settings: Settings, device: Any) -> str:
     return settings.precision
 
 
-def load_model(path: Path, settings: Settings, dtype: Any) -> Any:
+def load_model(path: Path, settings: Settings, dtype: Any, field: str = "inputs.model") -> Any:
     """The causal language model with weights of `dtype`, with fresh LoRA adapters where the settings say so.
 
     Seed torch before: adapters start at random. Under ZeRO-3 an `HfDeepSpeedConfig` must be alive, so that no rank ever holds all weights.
     """
     from transformers import AutoModelForCausalLM
 
-    return _dressed(_from_folder(AutoModelForCausalLM, path, dtype), settings, "CAUSAL_LM")
+    return _dressed(_from_folder(AutoModelForCausalLM, path, dtype, field), settings, "CAUSAL_LM")
 
 
 def load_scorer(path: Path, settings: Settings, dtype: Any, pad_id: int) -> Any:
@@ -175,12 +175,12 @@ def load_scorer(path: Path, settings: Settings, dtype: Any, pad_id: int) -> Any:
     """
     from transformers import AutoModelForSequenceClassification
 
-    model = _from_folder(AutoModelForSequenceClassification, path, dtype, num_labels=1)
+    model = _from_folder(AutoModelForSequenceClassification, path, dtype, "inputs.model", num_labels=1)
     model.config.pad_token_id = pad_id
     return _dressed(model, settings, "SEQ_CLS")
 
 
-def _from_folder(kind: Any, path: Path, dtype: Any, **more: Any) -> Any:
+def _from_folder(kind: Any, path: Path, dtype: Any, field: str, **more: Any) -> Any:
     try:
         return kind.from_pretrained(
             os.fspath(path),
@@ -191,7 +191,7 @@ def _from_folder(kind: Any, path: Path, dtype: Any, **more: Any) -> Any:
             **more,
         )
     except (OSError, ValueError, KeyError) as exc:
-        raise refuse("E-TRAIN-034", f"cannot be loaded: {exc}", field="inputs.model", found=os.fspath(path)) from exc
+        raise refuse("E-TRAIN-034", f"cannot be loaded: {exc}", field=field, found=os.fspath(path)) from exc
 
 
 def _dressed(model: Any, settings: Settings, task: str) -> Any:

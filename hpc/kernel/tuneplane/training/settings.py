@@ -17,7 +17,7 @@ from tuneplane.training.refusals import Reason, Refused
 
 @dataclass(frozen=True)
 class Field:
-    """One hyperparameter. `kind` is int, float, bool, str or enum; `low` is exclusive where `above` is set."""
+    """One hyperparameter. `kind` is int, float, bool, str or enum; `low` is exclusive where `above` is set. Without a default it must be given."""
 
     name: str
     kind: str
@@ -207,6 +207,11 @@ def parse(hyperparams: Mapping[str, Any], peft: Mapping[str, Any] | None, table:
             wrong.append(Reason("E-TRAIN-011", fault, f"hyperparams.{name}", repr(value), field.allowed))
         else:
             values[name] = float(value) if field.kind == "float" else value
+    wrong += [
+        Reason("E-TRAIN-017", "is not given", f"hyperparams.{f.name}", allowed=f.allowed, hint=f.doc)
+        for f in table.fields
+        if f.default is None and f.name not in hyperparams
+    ]
     _take_peft(peft, hyperparams, known, values, wrong)
     if wrong:
         raise Refused(wrong)

@@ -93,5 +93,37 @@ KTO = Table(
     ),
 )
 
-TABLES: dict[str, Table[Any]] = {t.method: t for t in (DPO, RM, KTO)}
+
+@dataclass(frozen=True)
+class DistillSettings(Settings):
+    """Settings of `deepspeed/distill`."""
+
+    teacher: str
+    divergence: str
+    jsd_beta: float
+    temperature: float
+    alpha: float
+    top_k: int
+
+
+DISTILL = Table(
+    "distill",
+    DistillSettings,
+    _fields(
+        Field("teacher", "str", None, "folder of the teacher model, seen from the experiment or absolute"),
+        Field(
+            "divergence",
+            "enum",
+            "forward_kl",
+            "between teacher p and student q: KL(p||q), KL(q||p), or their mixture",
+            choices=("forward_kl", "reverse_kl", "jsd"),
+        ),
+        Field("jsd_beta", "float", 0.5, "the teacher's part of jsd's mixture", 0.001, 0.999),
+        Field("temperature", "float", 1.0, "both models' logits are divided by it", 0, 100, above=True),
+        Field("alpha", "float", 1.0, "weight of the divergence; the rows' own cross-entropy has the rest of 1", 0, 1),
+        Field("top_k", "int", 0, "the teacher's likeliest tokens, all others being one class; 0 = all", 0, 1_000_000),
+    ),
+)
+
+TABLES: dict[str, Table[Any]] = {t.method: t for t in (DPO, RM, KTO, DISTILL)}
 """Methods other than sft."""
