@@ -169,13 +169,6 @@ def _newer(python: str) -> bool:
         return False
 
 
-def readme_text(data: bytes) -> tuple[str, bool]:
-    """(the long description, whether it was cut after 64 KiB). What is no UTF-8 shows as a replacement character."""
-    if len(data) <= README_BYTES:
-        return data.decode("utf-8", "replace"), False
-    return data[:README_BYTES].decode("utf-8", "ignore"), True
-
-
 def _remarks(tree: Tree, manifest: Manifest) -> Iterator[str]:
     if tree.files.get(README, 0) > README_BYTES:
         yield f"{README}: only the first {README_BYTES >> 10} KiB are shown; the digest covers all of it"

@@ -15,7 +15,7 @@ import pytest
 
 from hpc.errors import Refusal
 from hpc.plugins import tree as tree_room
-from hpc.plugins.layout import README_BYTES, import_roots, module_file, readme_text
+from hpc.plugins.layout import README_BYTES, import_roots, module_file
 from hpc.plugins.validate import Report, validate
 from tests.plugins.making import ALGORITHM, INSTALL, algorithm, build, cleaner, png
 
@@ -240,10 +240,6 @@ def test_a_sparse_giant_is_refused_without_being_read(tmp_path: Path) -> None:
 
 def test_a_long_readme_is_cut_for_display_and_covered_whole(tmp_path: Path) -> None:
     text = "é" * README_BYTES
-    shown, cut = readme_text(text.encode())
-    assert (cut, shown) == (True, "é" * (README_BYTES // 2))
-    assert readme_text(b"short") == ("short", False)
-    assert readme_text(b"x" * README_BYTES)[1] is False
     one = validate(algorithm(tmp_path / "a", {"README.md": text}))
     other = validate(algorithm(tmp_path / "b", {"README.md": text[:-1] + "e"}))
     assert "first 64 KiB" in one.warnings[0]
