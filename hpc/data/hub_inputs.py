@@ -7,6 +7,7 @@ cache's own idea of the revision does, and the entry that comes out is what the 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from tuneplane.record.digest import digest_file, is_relative
 
 from hpc.data.hub_cache import CachedFile, Digest, commit_of, damage, missing, snapshot
+from hpc.data.hub_choice import DATA
 from hpc.data.hub_names import MAIN, HubCache, Repo
 from hpc.data.lock import Entry, Lock, accept_command, locked_commit
 from hpc.errors.core import Refusal
@@ -106,3 +108,25 @@ def _rows(files: Mapping[str, CachedFile], digest: Digest) -> list[dict[str, Any
             row["sha256"] = digest_file(os.fspath(file.blob))
         rows.append(row)
     return rows
+
+
+def data_file(
+    cache: HubCache, lock: Lock, role: str, repo: Repo, revision: str, split: str, *, field: str, exp: str
+) -> str:
+    """The one file of a cached data set that a source without a path means: the only one, or the only one named after its split.
+
+    Raises Refusal E-HUB-008 (several), and those of `hub_input`.
+    """
+    fetch, accept = f"tp {repo.type} prefetch {exp}", accept_command(exp, repo.type)
+    commit = locked_commit(lock, role, repo, revision, field=field, accept=accept)
+    commit = commit or commit_of(cache, repo, revision, field=field, command=fetch)
+    files = [p for p in snapshot(cache, repo, commit, field=field, command=fetch) if p.lower().endswith(DATA)]
+    words = (split,) if split else ("train",) if role == "train" else ("validation", "valid", "dev", "test")
+    for word in words:
+        named = [p for p in files if word in re.split(r"[^a-z0-9]+", p.lower())]
+        if len(named) == 1:
+            return named[0]
+    if len(files) == 1 and not split:
+        return files[0]
+    allowed = ", ".join(files[:10]) or "none"
+    raise Refusal("E-HUB-008", f"{repo} has {len(files)} files of data", field=field, found=split, allowed=allowed)

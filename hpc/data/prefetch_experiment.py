@@ -61,7 +61,9 @@ def prefetch_experiment(
     """
     lock = read_lock(folder)
     todo = list(wanted(config, kind))
-    if not todo and not (accept and lock.runtime):
+    # What the experiment no longer takes from a hub leaves the lock with the change that is accepted.
+    stale = {r for r, e in lock.inputs.items() if e.type == kind} - {t.role for t in todo} if accept else set()
+    if not todo and not stale and not (accept and lock.runtime):
         raise Refusal("E-HUB-006", f"{exp} takes no {kind} from a hub", field=f"{exp}/config.yaml")
     done, entries = [], {}
     path = (str(folder / LOCK_NAME),)
@@ -81,7 +83,8 @@ def prefetch_experiment(
         if commit:
             _require_same(lock.inputs[one.role], entries[one.role], one)
             entries[one.role] = lock.inputs[one.role]
-    new = Lock({**lock.inputs, **entries}, {} if accept else lock.runtime)
+    kept = {role: entry for role, entry in lock.inputs.items() if role not in stale}
+    new = Lock({**kept, **entries}, {} if accept else lock.runtime)
     return done, write_lock(folder, new)
 
 

@@ -17,6 +17,7 @@ from tuneplane.record.files import read_json, replace_json
 
 from hpc.errors import Refusal
 from hpc.spec.refs import is_path, parse_hub_ref
+from hpc.submit.hub import Pins, dataset_input, model_input
 
 if TYPE_CHECKING:
     from hpc.site.sitefile import Site
@@ -126,43 +127,35 @@ def resolve_inputs(
     work_exp: str,
     cwd: Path,
     digest: Digest,
+    pins: Pins,
 ) -> dict[str, Any]:
-    """The `inputs` of launch.json for a spec document: model, train, validation; paths, and data sets of this platform's shelf.
+    """The `inputs` of launch.json for a spec document: model, train, validation; paths, and references to this platform's shelves and to hubs.
 
-    Raises Refusal E-SUBMIT-032 … -034, E-DATA-01x, E-REG-*.
+    What the experiment's lock lacks is added to `pins`. Raises Refusal E-SUBMIT-032, -033, E-DATA-01x, E-HUB-*, E-LOCK-*, E-MODEL-*, E-REG-*.
     """
     out: dict[str, Any] = {}
     base = spec["spec"].get("model", {}).get("base", "")
     if base:
-        if not (is_path(base) or os.path.isdir(os.path.expanduser(base))):
-            raise Refusal(
-                "E-SUBMIT-034",
-                "a hub reference cannot be resolved to files yet",
-                field="spec.model.base",
-                found=base,
-                allowed="the path of a Hugging Face folder on shared storage",
-            )
-        out["model"] = _one("spec.model.base", base, experiment, work_exp, cwd, digest)
+        if is_path(base) or os.path.isdir(os.path.expanduser(base)):
+            out["model"] = _one("spec.model.base", base, experiment, work_exp, cwd, digest)
+        else:
+            out["model"] = model_input(root, site, base, pins, digest)
     for name in ("train", "validation"):
         source = spec["spec"].get("data", {}).get(name) or {}
         if source.get("dataset"):
-            out[name] = _dataset(name, source, root, site, digest)
+            out[name] = _dataset(name, source, root, site, digest, pins)
         elif source.get("path"):
             out[name] = _one(f"spec.data.{name}.path", source["path"], experiment, work_exp, cwd, digest)
     _refuse_shared(out)
     return out
 
 
-def _dataset(name: str, source: Mapping[str, Any], root: StorageRoot, site: Site, digest: Digest) -> dict[str, Any]:
+def _dataset(
+    name: str, source: Mapping[str, Any], root: StorageRoot, site: Site, digest: Digest, pins: Pins
+) -> dict[str, Any]:
     field = f"spec.data.{name}"
     if parse_hub_ref(source["dataset"], f"{field}.dataset", kind="dataset").hub != "tp":
-        raise Refusal(
-            "E-SUBMIT-034",
-            "a dataset of another hub cannot be resolved to files yet",
-            field=f"{field}.dataset",
-            found=source["dataset"],
-            allowed=f"a data set of this platform, or --{name}-data with the path of a JSONL file",
-        )
+        return dataset_input(root, name, source, pins, digest)
     from hpc.data.references import resolve_dataset
 
     return resolve_dataset(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,10 +129,24 @@ def submit(
             if slurm is not None:
                 _check_with_slurm(slurm, around.user, prepared)
             admit(around, run, clock, queue.answer())
-            return dispatch(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
+            done = dispatch(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
         except BaseException:
             _forget(packed.run, state)
             raise
+        return replace(done, warnings=(*done.warnings, *_complete_lock(experiment, prepared)))
+
+
+def _complete_lock(experiment: Experiment, prepared: Prepared) -> list[str]:
+    """Write what the lock of inputs lacked, now that the job is queued. The job does not depend on it: a fault is a word, no refusal."""
+    from hpc.data.lock import LOCK_NAME, write_lock
+
+    if not prepared.inputs_lock.inputs:
+        return []
+    try:
+        written = write_lock(experiment.path, prepared.inputs_lock)
+    except Refusal as fault:
+        return [f"{LOCK_NAME} was not written: {fault}"]
+    return [f"{experiment.rel}/{LOCK_NAME} was completed: commit it"] if written else []
 
 
 def _check_with_slurm(slurm: Slurm, user: str, prepared: Prepared) -> None:

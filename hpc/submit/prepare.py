@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tuneplane
 from tuneplane.contract.layout import RunPaths, StorageRoot
 
+from hpc.data.lock import LOCK_NAME, Lock
+from hpc.data.lock import read_lock as read_lock_of_inputs
 from hpc.errors import Refusal, Refusals
 from hpc.submit import launchplan
 from hpc.submit.ahead import Ahead
 from hpc.submit.data import data_records
 from hpc.submit.flags import JOB_SECTIONS, Flags, Locked, document
+from hpc.submit.hub import Pins
 from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import KernelRef, find_kernels
 
@@ -63,6 +66,8 @@ class Prepared:
     records: dict[str, Any]
     work: Path
     warnings: tuple[str, ...] = ()
+    inputs_lock: Lock = field(default_factory=Lock)
+    """tp.lock.json as it is to be once the job is queued."""
 
 
 def _locked(
@@ -77,18 +82,20 @@ def _locked(
     from hpc.project.plugins import read_plugins_lock
 
     warnings = [] if facts.commit else ["no git commit: the record cannot name one"]
-    if facts.dirty and not allow_dirty:
+    # The lock of inputs is compared with what it locks at every submission, and the first one writes it: it is no change of code.
+    changed = [p for p in facts.dirty_paths if p.rpartition("/")[2] != LOCK_NAME]
+    if changed and not allow_dirty:
         raise Refusal(
             "E-SUBMIT-036",
-            f"{len(facts.dirty_paths)} uncommitted changes",
+            f"{len(changed)} uncommitted changes",
             field="provenance.git_dirty",
-            found=", ".join(facts.dirty_paths[:5]),
+            found=", ".join(changed[:5]),
             allowed="a clean tree, or --allow-dirty",
         )
     provenance = {
         "core_version": tuneplane.__version__,
         "git_commit": facts.commit or "",
-        "git_dirty": bool(facts.dirty),
+        "git_dirty": bool(changed),
         "config_sha": config_sha,
     }
     locked = Locked(
@@ -221,11 +228,13 @@ def _inputs(
     normalised: dict[str, Any],
     work_exp: str,
     options: Mapping[str, Any],
+    pins: Pins,
 ) -> dict[str, Any]:
     """`inputs`, model and data by digest, and what else data adds. Raises Refusal E-SUBMIT-061 for one that the recipe needs and nobody gave."""
     cache = DigestCache(around.root.user_state(around.user) / "digests.json")
     found = resolve_inputs(
         normalised, root=around.root, site=around.site, experiment=experiment.path, work_exp=work_exp, cwd=around.cwd, digest=cache.digest,
+        pins=pins,
     )  # fmt: skip
     missing = [
         name
@@ -289,7 +298,9 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     runtime = _runtime(around, spec, recipe, around.site.fleets[fleet].kind)
     kernel = find_kernels(around.root)
     normalised = spec.normalised()
-    data = _inputs(around, experiment, recipe, normalised, f"{work}/{experiment.rel}", options)
+    pins = Pins(experiment.name, read_lock_of_inputs(experiment.path))
+    pins.require_runtime(runtime)
+    data = _inputs(around, experiment, recipe, normalised, f"{work}/{experiment.rel}", options, pins)
     given = {
         "profile": placement.profile, "profiles": [p.profile for p in placement.pools], "pin_resource": profiles[0].pin_resource,
         "overrides": list(profiles[0].overrides), "env": dict(profiles[0].env), "fleet": fleet, "config": config,
@@ -298,4 +309,6 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     }  # fmt: skip
     launch = launchplan.launch_document(spec, recipe, around.site, options=options, work=str(work), given=given)
     records = {"jobspec.json": normalised, "recipe.json": recipe.manifest, "launch.json": launch, **carried.records}
-    return Prepared(run, spec, recipe, runtime, kernel, fleet, options, profiles, files, records, work, tuple(warnings))
+    return Prepared(
+        run, spec, recipe, runtime, kernel, fleet, options, profiles, files, records, work, tuple(warnings), pins.completed(runtime)
+    )  # fmt: skip

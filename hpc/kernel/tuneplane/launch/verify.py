@@ -184,6 +184,8 @@ def verify_inputs(launch: dict[str, Any]) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     for name, source in sorted(launch.get("inputs", {}).items()):
+        if source.get("closed"):
+            _check_closed(name, source)
         for entry in source.get("files", []):
             path = os.path.join(source["path"], entry["path"]) if entry["path"] else source["path"]
             try:
@@ -201,6 +203,16 @@ def verify_inputs(launch: dict[str, Any]) -> list[dict[str, Any]]:
                 )
             rows.append({"input": name, "path": path, "checked": how})
     return rows
+
+
+def _check_closed(name: str, source: dict[str, Any]) -> None:
+    """A folder that is read as a whole may hold nothing that was not recorded: a file beside the weights can change what is loaded."""
+    recorded = {entry["path"] for entry in source["files"]}
+    for folder, _, names in os.walk(source["path"]):
+        for each in names:
+            path = os.path.relpath(os.path.join(folder, each), source["path"])
+            if path not in recorded and not (each.startswith(".") and each.endswith(".tmp")):
+                raise LaunchRefused("E-JOB-009", f"input {name}: {source['path']} holds {path}, which was not recorded")
 
 
 def verify_training_zip(path: str, digest: str) -> None:
