@@ -42,6 +42,18 @@ KINDS: dict[str, ErrorKind] = table(
         "Give an empty folder with --out, or bring back what is named.",
     ),
     ErrorKind(
+        "E-EVAL-014",
+        "another evaluation is writing there",
+        "Two at once would write every answer twice.",
+        "Wait for the other one, or give a folder of its own with --out.",
+    ),
+    ErrorKind(
+        "E-EVAL-015",
+        "the output folder cannot be used",
+        "It cannot be made, or something else has its name.",
+        "Give a folder that you may write.",
+    ),
+    ErrorKind(
         "E-EVAL-020",
         "not a baseline",
         "evaluation.baseline is neither base nor a run nor a model.",

@@ -21,7 +21,18 @@ import report
 import scene
 from timing import Environment
 
-MEASURES = ("help", "submit", "status", "together", "verification", "kernel", "audit", "comparison", "behaviour", "filter")
+MEASURES = (
+    "help",
+    "submit",
+    "status",
+    "together",
+    "verification",
+    "kernel",
+    "audit",
+    "comparison",
+    "behaviour",
+    "filter",
+)
 
 
 def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[str, Callable[[], list[report.Figure]]]:

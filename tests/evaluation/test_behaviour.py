@@ -267,6 +267,23 @@ def test_questions_without_room_for_an_answer_are_named(taught: Path, tmp_path: 
     with pytest.raises(Refused, match=r"E-EVAL-035 rows.jsonl:2: longer than the model's context"):
         run(request_of(taught, data, tmp_path / "out"))
     assert not (tmp_path / "out/eval_report.json").exists()
+    with pytest.raises(Refused, match="E-EVAL-031 max_new_tokens: leaves no room"):
+        run(request_of(taught, data, tmp_path / "out", max_new_tokens=2048))
+
+
+def test_two_at_once_are_refused_and_a_file_is_no_folder(taught: Path, known: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with behaviour.alone(tmp_path / "out"), pytest.raises(Refused, match="E-EVAL-014"):
+        run(request_of(taught, known, tmp_path / "out"))
+    run(request_of(taught, known, tmp_path / "out"))
+    with pytest.raises(Refused, match="E-EVAL-015"):
+        run(request_of(taught, known, known))
+
+
+def test_a_refused_start_leaves_the_folder_free_for_other_settings(taught: Path, known: Path, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="E-EVAL-031"):
+        run(request_of(taught, known, tmp_path / "out", max_new_tokens=4000))
+    assert value(run(request_of(taught, known, tmp_path / "out")), "exact_match") == 1.0
 
 
 def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_a_job_reads_its_package_and_keeps_answers_beside_the_checkpoints(
     assert report["metrics"]["exact_match"]["value"] == 1.0
     result = json.loads((tmp_path / "out/result.json").read_text())
     assert (result["suite"], result["metrics"]["exact_match"]) == ("behaviour", 1.0)
-    assert sorted(p.name for p in (tmp_path / "checkpoints/evaluation").iterdir()) == [
+    assert sorted(p.name for p in (tmp_path / "checkpoints/evaluation").iterdir() if p.name[0] != ".") == [
         "evaluation.json",
         "predictions.jsonl",
     ]

@@ -7,11 +7,14 @@ is written last, and only when each question has exactly one answer.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,9 +33,10 @@ from tuneplane.record.digest import digest_bytes, digest_file
 from tuneplane.record.files import read_json, replace
 from tuneplane.record.times import utc_now
 from tuneplane.training import warning
+from tuneplane.training.model import check_folder
 from tuneplane.training.refusals import Reason, Refused, refuse
 
-BASIS = "evaluation.json"
+BASIS, LOCK = "evaluation.json", ".evaluation.lock"
 _SAY_S = 10.0
 
 
@@ -56,9 +60,31 @@ class Request:
 
 def evaluate(request: Request, say: Callable[[str], None], now: Callable[[], str] = utc_now) -> dict[str, Any]:
     """Run it, or what is left of it, and return the report. Raises Refused, or Warned between two batches, all answers so far kept."""
-    settings, begun = request.settings, time.monotonic()
     for folder in (request.out, request.kept):
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise refuse("E-EVAL-015", f"cannot be made: {exc.strerror}", field="out", found=os.fspath(folder)) from exc
+    with alone(request.kept):
+        return _evaluate(request, say, now)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the folder against a second evaluation, whose answers would stand twice. Raises Refused E-EVAL-014."""
+    with open(folder / LOCK, "ab") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise refuse("E-EVAL-014", "another evaluation is writing there", field=os.fspath(folder)) from exc
+        except OSError as exc:
+            if exc.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):  # a mount without locks: go on without
+                raise
+        yield
+
+
+def _evaluate(request: Request, say: Callable[[str], None], now: Callable[[], str]) -> dict[str, Any]:
+    settings, begun = request.settings, time.monotonic()
     examples = read_examples(
         request.data, max_rows=settings.max_rows, seed=settings.sample_seed, repeats=settings.repeats
     )
@@ -85,7 +111,8 @@ def evaluate(request: Request, say: Callable[[str], None], now: Callable[[], str
 
 
 def basis_of(request: Request, precision: str) -> dict[str, Any]:
-    """What answers and scores rest on."""
+    """What answers and scores rest on. Raises Refused for folders that hold no model or adapter."""
+    check_folder(request.model)
     adapter = None if request.adapter is None else folder_digest(check_adapter(request.adapter))
     return {
         "schema": REPORT_SCHEMA,
@@ -118,17 +145,16 @@ def resume(folder: Path, basis: Mapping[str, Any], wanted: set[str]) -> list[Pre
         before = None
     except (OSError, ValueError) as exc:
         raise refuse("E-EVAL-013", f"cannot be read: {exc}", field=os.fspath(mark)) from exc
-    if before is None:
-        if path.exists():
-            raise refuse("E-EVAL-013", "there are predictions of nobody knows what", field=os.fspath(path))
+    if not path.exists() or not path.stat().st_size:
         replace(mark, pretty_bytes(dict(basis)))
         return []
+    if before is None:
+        raise refuse("E-EVAL-013", "there are predictions of nobody knows what", field=os.fspath(path))
     if before != basis:
         raise Refused(_differences(before, basis, os.fspath(folder)))
     done = read_predictions(path, torn=True)
     join(done, {p.id for p in done} & wanted)
-    if path.exists():
-        os.truncate(path, sum(len(p.line()) for p in done))
+    os.truncate(path, sum(len(p.line()) for p in done))
     return done
 
 

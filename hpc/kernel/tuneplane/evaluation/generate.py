@@ -18,7 +18,7 @@ from tuneplane.evaluation.examples import Question
 from tuneplane.evaluation.loading import Loaded
 from tuneplane.evaluation.settings import Settings
 from tuneplane.training.chat import Encoder
-from tuneplane.training.refusals import Reason, Refused
+from tuneplane.training.refusals import Reason, Refused, refuse
 from tuneplane.training.rows import MAX_FAULTS, Row
 
 
@@ -31,11 +31,16 @@ class Asked:
 
 
 def encode(questions: Sequence[Question], loaded: Loaded, settings: Settings, source: str) -> list[Asked]:
-    """Every question by the model's template, longest first. Raises Refused E-TRAIN-022, or E-EVAL-035 for one with no room for its answer."""
+    """Every question by the model's template, longest first. Raises Refused E-TRAIN-022, E-EVAL-031, or E-EVAL-035 for one without room."""
     rows = [Row(q.line, messages=q.messages, prompt=q.prompt) for q in questions]
     wrong: list[Reason] = []
     asked: list[Asked] = []
     room = None if loaded.context is None else loaded.context - settings.max_new_tokens
+    if room is not None and room < 1:
+        allowed = f"less than the model's context of {loaded.context} tokens"
+        raise refuse(
+            "E-EVAL-031", "leaves no room", field="max_new_tokens", found=str(settings.max_new_tokens), allowed=allowed
+        )
     for question, ids in zip(questions, Encoder(loaded.tokenizer, 1, "error", source).prompts(rows), strict=True):
         if isinstance(ids, Reason):
             wrong.append(ids)
