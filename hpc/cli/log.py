@@ -105,7 +105,8 @@ def add(everything: bool, if_idle: bool, as_json: bool) -> int:
         for conflict in found.conflicts[:SHOWN]:
             fact = conflict.entry.fact
             click.echo(f"tp: entry {conflict.entry.index}: {fact.subject} {fact.path} {conflict.message}", err=True)
-        for path, why in sorted(found.unread.items())[:SHOWN]:
+        # The frequent round of cron must not repeat itself; the nightly one tells.
+        for path, why in sorted(found.unread.items())[:SHOWN] if everything else ():
             click.echo(f"tp: note: {path} cannot be read: {why}", err=True)
     return exits.TAMPERED if found.conflicts else exits.DONE
 
@@ -136,6 +137,7 @@ def prove(digest: str, output: Path | None, key_text: str, as_json: bool) -> Non
     from tuneplane.record.digest import is_digest
 
     from hpc.evidence.verify import prove as proofs
+    from hpc.store.faults import refusal
 
     wanted = digest if digest.startswith("sha256:") else f"sha256:{digest}"
     if not is_digest(wanted):
@@ -147,7 +149,10 @@ def prove(digest: str, output: Path | None, key_text: str, as_json: bool) -> Non
         raise Refusal("E-EVID-007", f"{head.checkpoint.size} entries, none has it", field=wanted)
     entry, text = found[0]
     if output is not None:
-        output.write_bytes(text)
+        try:
+            output.write_bytes(text)
+        except OSError as exc:
+            raise refusal(exc, output, "write the proof") from exc
     if as_json:
         print_json({"digest": wanted, "size": head.checkpoint.size, "proofs": [_proof_json(e, t) for e, t in found]})
     elif output is None:

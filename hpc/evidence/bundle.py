@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.canonical import parse_json, pretty_bytes
 from tuneplane.record.digest import FileEntry, TreeError, is_digest, is_relative
-from tuneplane.record.files import read_json
+from tuneplane.record.files import read_bytes
 
 SCHEMA: Final = "tuneplane-hpc/evidence/v1"
 LIST: Final = "bundle.json"
@@ -61,14 +62,13 @@ class Manifest:
     files: tuple[FileEntry, ...]
     left_out: tuple[LeftOut, ...]
     keys: dict[str, str]
-    version: str
 
     def as_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA, "run_id": self.run_id, "owner": self.owner, "exp": self.exp, "exported_as": self.exported_as,
             "files": [f.as_json() for f in sorted(self.files, key=lambda f: f.path)],
             "left_out": {"artifacts": [a.as_json() for a in self.left_out], "never": list(NOT_TAKEN)},
-            "keys": self.keys, "core_version": self.version,
+            "keys": self.keys,
         }  # fmt: skip
 
 
@@ -83,9 +83,10 @@ def run_prefix(run: RunPaths) -> str:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read bundle.json of an unpacked bundle. Raises BundleError, OSError."""
+    """Read bundle.json of an unpacked bundle. Raises BundleError for anything but the bytes that an export writes, OSError."""
     try:
-        value = read_json(folder / LIST)
+        data = read_bytes(folder / LIST)
+        value = parse_json(data)
         if value["schema"] != SCHEMA:
             raise BundleError(f"{LIST} has schema {value['schema']!r:.80}, not {SCHEMA}")
         names = [value[k] for k in ("run_id", "owner", "exp")]
@@ -94,17 +95,17 @@ def read_manifest(folder: Path) -> Manifest:
         files = tuple(map(FileEntry.from_json, value["files"]))
         left = tuple(LeftOut(a["path"], a["size"], a["sha256"]) for a in value["left_out"]["artifacts"])
         keys = {k: value["keys"][k] for k in ("log", "admission")}
-        if not all(is_relative(a.path) and is_digest(a.sha256) for a in left) or not all(
+        shapes = all(is_relative(a.path) and is_digest(a.sha256) for a in left) and all(
             isinstance(k, str) for k in keys.values()
-        ):
-            raise BundleError(f"{LIST} has a field of another shape")
-        return Manifest(
-            names[0], names[1], names[2], str(value["exported_as"]), files, left, keys, str(value["core_version"])
         )
+        manifest = Manifest(names[0], names[1], names[2], str(value["exported_as"]), files, left, keys)
     except BundleError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, TreeError) as exc:
         raise BundleError(f"{LIST} cannot be used: {exc}"[:300]) from exc
+    if not shapes or pretty_bytes(manifest.as_json()) != data:
+        raise BundleError(f"{LIST} is not as an export writes it")
+    return manifest
 
 
 def files_of(folder: Path) -> set[str]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-import tuneplane
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.canonical import pretty_bytes
 from tuneplane.record.digest import FileEntry, digest_bytes, digest_fd
@@ -166,9 +165,7 @@ def plan(root: StorageRoot, site: Site, run: RunPaths, *, allow_unverified: bool
     except OSError as exc:
         raise refusal(exc, exc.filename or run.root, "read for the bundle") from exc
     keys = {"log": vkey, "admission": str((policy.get("admission") or {}).get("public_key", ""))}
-    manifest = Manifest(
-        run.run_id, run.owner, run.exp, found.verdict, files, tuple(artifacts_of(run)), keys, tuneplane.__version__
-    )  # fmt: skip
+    manifest = Manifest(run.run_id, run.owner, run.exp, found.verdict, files, tuple(artifacts_of(run)), keys)
     return Plan(run, manifest, tuple(pieces), found.verdict, sum(p.path.endswith(SUFFIX) for p in logged))
 
 

@@ -18,10 +18,12 @@ from tuneplane.record.files import read_bytes
 from hpc.evidence.entries import REGISTRY, Entry, Fact, Known, by_place, subject_of
 from hpc.evidence.facts import Conflict, Reader, changes
 from hpc.runs.find import all_runs, owners
+from hpc.site.plan import SHELVES
 
 TREES: Final = ("seals", "activation")
 """Folders of the registry whose records are never removed."""
-SHELVES: Final = ("plugins", "datasets", "volumes", "models", "recipes", "environments")
+OWNED: Final = (*SHELVES, "recipes", "channels")
+"""Folders where owners remove versions of their own."""
 _NUMBERED: Final = re.compile(r"[1-9][0-9]*\.json")
 
 
@@ -110,7 +112,7 @@ def _registry_paths(root: StorageRoot, out: Gathered) -> Iterator[str]:
         if exc.filename:
             out.unread[os.path.relpath(exc.filename, root.path)] = exc.strerror or str(exc)
 
-    for top in (*SHELVES, *TREES):
+    for top in (*OWNED, *TREES):
         base = root.registry / top
         if not base.is_dir():
             continue

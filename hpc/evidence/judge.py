@@ -86,6 +86,8 @@ def judge(folder: Path, pins: Pins) -> Judgement:
     _audit(run, manifest, out)
     _admission(folder, run, pins, out)
     _log(folder, run, manifest, pins, out)
+    if out.verdict not in ("tampered", manifest.exported_as):
+        out.add("tampered", LIST, f"says {manifest.exported_as!r:.40}, which the evidence is not")
     order = {"tampered": 0, "incomplete": 1, "note": 2}
     out.findings.sort(key=lambda f: order[f[0]])
     return out

@@ -119,18 +119,31 @@ def require_service(root: StorageRoot, uid: int) -> None:
 
 
 def init_log(root: StorageRoot, origin: str, *, uid: int) -> VerifierKey:
-    """Make the key and the empty, signed log where they are missing. Again is safe. Raises Refusal E-EVID-001 … -003."""
+    """Make the key and the empty, signed log where they are missing. Again is safe.
+
+    Raises Refusal E-EVID-001 … -003, E-EVID-006 where a log lost its checkpoint, E-STORE-02x.
+    """
     require_service(root, uid)
-    path = root.keys / KEY
+    path, checkpoint = root.keys / KEY, root.log / CHECKPOINT
+    if not os.path.lexists(checkpoint) and os.path.lexists(root.log / "tile"):
+        raise Refusal("E-EVID-006", "the checkpoint is gone", field=str(checkpoint))
     if not os.path.lexists(path):
-        if os.path.lexists(root.log / CHECKPOINT):
+        if os.path.lexists(checkpoint):
             raise Refusal("E-EVID-002", "the log was signed with a key that is gone", field=str(path))
-        with suppress(FileExistsError):
-            write_new(path, SignerKey(origin, secrets.token_bytes(32)).text().encode() + b"\n", mode=0o600)
+        _begin(path, SignerKey(origin, secrets.token_bytes(32)).text().encode() + b"\n", mode=0o600)
     key = signer_key(root, uid)
-    with suppress(FileExistsError):
-        write_new(root.log / CHECKPOINT, sign_checkpoint(Checkpoint(key.name, 0, merkle.EMPTY_ROOT), key))
+    _begin(checkpoint, sign_checkpoint(Checkpoint(key.name, 0, merkle.EMPTY_ROOT), key), mode=0o644)
     return key.verifier
+
+
+def _begin(path: Path, data: bytes, *, mode: int) -> None:
+    """Write what is not there yet."""
+    try:
+        write_new(path, data, mode=mode)
+    except FileExistsError:
+        return
+    except OSError as exc:
+        raise refusal(exc, path, "write") from exc
 
 
 def read_head(root: StorageRoot, key: VerifierKey) -> Head:

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 from evidencelab import ME, Lab, RunMaker
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tuneplane.record.canonical import pretty_bytes
 
+from hpc.evidence.export import judge_archive
 from hpc.evidence.judge import Pins, judge
 from hpc.evidence.offline import MODULES, sources
 from hpc.evidence.ustar import ArchiveError, Member, header, read_archive, write_archive

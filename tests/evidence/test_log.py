@@ -211,8 +211,9 @@ def test_a_checkpoint_of_another_key_is_refused_by_name(lab: Lab) -> None:
 def test_a_missing_checkpoint_is_damage_and_no_new_log(lab: Lab) -> None:
     lab.append(entries(3))
     (lab.root.log / "checkpoint").unlink()
-    with pytest.raises(Refusal, match="the checkpoint is gone"):
-        lab.head()
+    for begin in (lab.head, lambda: init_log(lab.root, "lab/tp-log", uid=os.getuid())):
+        with pytest.raises(Refusal, match="the checkpoint is gone"):
+            begin()
 
 
 def test_a_lost_key_does_not_begin_the_log_again(lab: Lab) -> None:

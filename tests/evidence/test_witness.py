@@ -10,7 +10,7 @@ import pytest
 from evidencelab import NOON, Lab
 
 from hpc.errors import Refusal
-from hpc.evidence.note import WITNESS, cosigned_at, parse_signer
+from hpc.evidence.note import WITNESS, SignerKey, cosigned_at, parse_signer, sign_checkpoint
 from hpc.evidence.witness import new_cosigner
 
 
@@ -117,12 +117,8 @@ def test_a_damaged_tile_is_named_by_the_first_and_by_later_visits(lab: Lab, stat
 def test_another_key_is_refused(lab: Lab, state: Path) -> None:
     lab.append(entries(5))
     lab.visit(state)
-    key = lab.root.keys / "log.key"
-    key.unlink()
-    (lab.root.log / "checkpoint").unlink()
-    from hpc.evidence.log import init_log
-
-    init_log(lab.root, "lab/tp-log", uid=lab.root.log.stat().st_uid)
+    note = sign_checkpoint(lab.head().checkpoint, SignerKey("lab/tp-log", bytes(32)))
+    (lab.root.log / "checkpoint").write_bytes(note)
     with pytest.raises(Refusal, match="is not signed by") as told:
         lab.visit(state)
     assert (told.value.code, told.value.exit) == ("E-EVID-006", 2)
