@@ -122,7 +122,7 @@ class Pointer:
         where = str(path)
         for attempt in (0, 1, 2):
             try:
-                raw = read_raw(path, limit=MAX_GENERATION)
+                raw = read_raw(path, limit=MAX_GENERATION, names=2)
                 break
             except RecordError as exc:
                 return None, Problem(TAMPERED, "E-REG-012", where, str(exc))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from tuneplane.record.digest import MAX_DEPTH, is_digest, is_relative
+from tuneplane.record.digest import MAX_DEPTH, is_relative
 
 from hpc.registry.problems import TAMPERED, Problem, is_gone, is_stale, of_error
 from hpc.registry.records import RecordError, decode_record, read_raw
@@ -27,6 +28,9 @@ _DIR_MODE: Final = stat.S_IFDIR | 0o555
 _PLAIN: Final = stat.S_IFREG | 0o444
 _EXEC: Final = stat.S_IFREG | 0o555
 _RECORD: Final = stat.S_IFREG | 0o444
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}").fullmatch
+_USUAL: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*/)*[A-Za-z0-9_][A-Za-z0-9_.+-]*").fullmatch
+"""Paths that need no closer look; an audit asks for every file of every version."""
 ENTRY_KEYS: Final = frozenset(("path", "type", "exec", "size", "sha256"))
 
 
@@ -136,7 +140,7 @@ def check_record(record: Mapping[str, Any], subject: Subject) -> None:
     for key in ("kind", "owner", "name", "version"):
         if record[key] != getattr(subject, key):
             raise RecordError(f"is the record of {key} {record[key]!r:.80}, not of {getattr(subject, key)!r}")
-    if not is_digest(record["digest"]) or not is_digest(record["digest_v2"]):
+    if not _is_digest(record["digest"]) or not _is_digest(record["digest_v2"]):
         raise RecordError("has no digests")
     if record["starts"] not in ("enabled", "disabled"):
         raise RecordError(f"starts as {record['starts']!r:.80}")
@@ -157,8 +161,14 @@ def _is_entry(entry: Any) -> bool:
     if not isinstance(entry, dict) or entry.keys() != ENTRY_KEYS:
         return False
     path, size = entry["path"], entry["size"]
-    named = isinstance(path, str) and is_relative(path) and entry["type"] == "file"
-    return named and type(size) is int and size >= 0 and isinstance(entry["exec"], bool) and is_digest(entry["sha256"])
+    named = type(path) is str and entry["type"] == "file" and (_USUAL(path) or is_relative(path))
+    return bool(
+        named and type(size) is int and size >= 0 and type(entry["exec"]) is bool and _is_digest(entry["sha256"])
+    )
+
+
+def _is_digest(value: Any) -> bool:
+    return type(value) is str and _DIGEST(value) is not None
 
 
 def _look_at_content(fd: int, subject: Subject, record: Mapping[str, Any] | None, problems: list[Problem]) -> None:

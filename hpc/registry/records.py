@@ -76,8 +76,11 @@ def _digest_of_rest(text: str, value: Mapping[str, Any], stated: str) -> str:
     return PREFIX + hashlib.sha256(rest.encode("utf-8")).hexdigest()
 
 
-def read_raw(name: str | os.PathLike[str], *, dir_fd: int | None = None, limit: int = MAX_BYTES) -> Raw:
-    """The bytes of one record's file. Raises OSError, or RecordError for a link, a special file, a second name, too many bytes."""
+def read_raw(name: str | os.PathLike[str], *, dir_fd: int | None = None, limit: int = MAX_BYTES, names: int = 1) -> Raw:
+    """The bytes of one record's file. Raises OSError, or RecordError for a link, a special file, more than `names` names, too many bytes.
+
+    What `write_new` creates has two names for a moment, and for ever where its writer died in that moment: whoever reads that allows two.
+    """
     try:
         fd = os.open(name, _OPEN, dir_fd=dir_fd)
     except OSError as exc:
@@ -88,12 +91,12 @@ def read_raw(name: str | os.PathLike[str], *, dir_fd: int | None = None, limit: 
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise RecordError("is not a regular file")
-        if found.st_nlink != 1:
+        if found.st_nlink > names:
             raise RecordError(f"has {found.st_nlink} names")
         if found.st_size > limit:
             raise RecordError(f"is larger than {limit} bytes")
         data = os.read(fd, found.st_size + 1)
-        while len(data) <= found.st_size and (more := os.read(fd, limit + 1)):
+        while len(data) < found.st_size and (more := os.read(fd, found.st_size)):
             data += more
     finally:
         os.close(fd)

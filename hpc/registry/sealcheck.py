@@ -84,7 +84,7 @@ class SealFolder:
         self.count += 1
         where = f"{self.where}/{stem}.json"
         try:
-            raw = read_raw(f"{stem}.json", dir_fd=self.fd, limit=MAX_SEAL)
+            raw = read_raw(f"{stem}.json", dir_fd=self.fd, limit=MAX_SEAL, names=2)
             if doubt := judge_sealer(raw.found, self.uids):
                 raise RecordError(doubt)
             if raw.found.st_mode & 0o7777 != 0o444:

@@ -114,7 +114,7 @@ def read_seal(root: StorageRoot, subject: str, *, uids: frozenset[int] | None = 
     path = seal_path(root, subject)
     uids = sealers(root) if uids is None else uids
     try:
-        raw = read_raw(path, limit=MAX_SEAL)
+        raw = read_raw(path, limit=MAX_SEAL, names=2)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except RecordError as exc:

@@ -26,7 +26,22 @@ from tests.registry.conftest import clear
 from tests.registry.toys import CORE, NOW, TOY, write_toy
 
 Put = Callable[..., Published]
-STEPS = ("open", "write", "close", "fsync", "fchmod", "chmod", "mkdir", "rename", "link", "unlink", "readv", "read", "lstat", "listdir")
+STEPS = (
+    "open",
+    "write",
+    "close",
+    "fsync",
+    "fchmod",
+    "chmod",
+    "mkdir",
+    "rename",
+    "link",
+    "unlink",
+    "readv",
+    "read",
+    "lstat",
+    "listdir",
+)
 
 
 def in_child(call: Callable[[], object]) -> int:
@@ -69,7 +84,9 @@ def killed_at(step: int) -> None:
         setattr(os, name, dying(getattr(os, name)))
 
 
-def test_killed_at_every_step_a_version_is_whole_or_absent(root: StorageRoot, site: Site, me: User, scratch: Path) -> None:
+def test_killed_at_every_step_a_version_is_whole_or_absent(
+    root: StorageRoot, site: Site, me: User, scratch: Path
+) -> None:
     source = write_toy(scratch / "p", files={"a.py": b"a" * 100, "lib/b.py": b"b"})
     folder = root.shelf("plugins") / me.name / "toy"
     final = folder / "1.0.0"
@@ -182,7 +199,9 @@ def test_p61_p62_of_two_publishers_one_wins_and_one_gets_409(
         found = resolve(root, TOY, f"{me.name}/toy@{version}", site=site, for_new=True)
         assert verify_content(found) == []
         winners.add((found.content / "a.py").read_bytes())
-    assert sorted(p.name for p in (root.shelf("plugins") / me.name / "toy").iterdir()) == sorted(f"1.{n}" for n in range(25))
+    assert sorted(p.name for p in (root.shelf("plugins") / me.name / "toy").iterdir()) == sorted(
+        f"1.{n}" for n in range(25)
+    )
 
 
 def test_a_lost_reply_of_the_rename_is_settled_by_looking(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +231,9 @@ def test_a_lost_reply_does_not_take_anothers_version_for_ones_own(
     assert caught.value.code == "E-REG-001"
 
 
-def test_p71_a_full_disk_leaves_the_old_versions(put: Put, root: StorageRoot, me: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p71_a_full_disk_leaves_the_old_versions(
+    put: Put, root: StorageRoot, me: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put("1.0.0")
 
     def full(fd: int) -> None:
