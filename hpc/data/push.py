@@ -63,6 +63,7 @@ def push_volume(by: Pusher, name: str, folder: Path) -> Published:
 
     Two pushes at one moment: one is the next generation, the other is refused with E-REG-001 and changes nothing.
     """
+    _require_namespace(by)
     shelf = Shelf(by.root, VOLUME, site=by.site)
     if not os.path.lexists(shelf.package(by.namespace, name)):
         raise Refusal("E-DATA-030", f"there is no volume {by.namespace}/{name}", field="NAME", found=name)
@@ -97,13 +98,18 @@ def prepare_name(by: Pusher, shelf: Shelf, name: str, ask: Visibility) -> bool:
     """The name's folder with its visibility, before anything lies in it; True if it is new. Raises Refusal E-REG-003, E-DATA-021, E-SITE-*."""
     from hpc.site.members import ensure_owner
 
+    _require_namespace(by)
     owner = by.namespace
     if owner == by.user.name:
         ensure_owner(by.root, by.user, site=by.site)
-    elif by.user.uid != 0:
-        text = f"{owner} is not the namespace of {by.user.name}"
-        raise Refusal("E-REG-003", text, field="owner", found=owner, allowed=by.user.name)
     return make_package(shelf.package(owner, name), ask, user=by.user, uid=shelf.uid(owner), root=by.root, site=by.site)
+
+
+def _require_namespace(by: Pusher) -> None:
+    """Raises Refusal E-REG-003 where the caller is neither the owner nor root."""
+    if by.namespace != by.user.name and by.user.uid != 0:
+        text = f"{by.namespace} is not the namespace of {by.user.name}"
+        raise Refusal("E-REG-003", text, field="owner", found=by.namespace, allowed=by.user.name)
 
 
 def _forget(package: Path) -> None:

@@ -65,6 +65,8 @@ def make_run(tmp_path: Path) -> Callable[..., Made]:
         ranks: int = 1,
         policies: dict[str, Any] | None = None,
         artifacts: dict[str, Any] | None = None,
+        data: dict[str, Any] | None = None,
+        launch_data: dict[str, Any] | None = None,
     ) -> Made:
         root = StorageRoot(tmp_path / "root")
         run = root.run("alice", "exp", "run-00aa")
@@ -78,6 +80,7 @@ def make_run(tmp_path: Path) -> Callable[..., Made]:
                 "recipe": {"name": "custom/custom", "version": "1", "digest": "sha256:0"}, "source": {"exp": "experiments/exp"},
                 "framework": {"kind": "custom", "version": "user-managed"},
                 "resources": {"pools": [{"name": "all", "nodes": 1, "gpus_per_node": 0, "cpus": 1, "memory_gb": 1}]},
+                **({"data": data} if data else {}),
             },
             "provenance": {"core_version": "0.4.0"},
         }  # fmt: skip
@@ -86,6 +89,7 @@ def make_run(tmp_path: Path) -> Callable[..., Made]:
             "schema": "tuneplane-hpc/launch/v1", "entry": {"kind": "node", "argv": ["/bin/bash", "train.sh"]}, "hyperparams": {}, "inputs": {},
             "shape": {"pools": [pool], "nodes": 1, "ranks_per_node": ranks, "gpus_per_node": 0, "world_size": ranks},
             "policies": {**POLICIES, **(policies or {})}, "network": {}, "env": {"SITE_WORD": "hello"},
+            **(launch_data or {}),
         }  # fmt: skip
         recipe = {"name": "custom", "artifacts": artifacts or {"exports": ["final"]}}
         packed = write_package(
