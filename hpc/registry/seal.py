@@ -133,12 +133,13 @@ class _Sealer:
         """(may go on, seal). Where a seal is not to be believed, or is gone, that is reported and nothing is written in its place."""
         where = f"registry/seals/{subject}.json"
         path = seal_path(self.root, subject)
+        logged = self._logged(path.parent)
         try:
             seal = read_seal(self.root, subject, uids=self.uids)
         except Refusal as fault:
             self._say(of_refusal(fault, where))
             return False, None
-        if seal is None and path.stem in self._logged(path.parent):
+        if seal is None and path.stem in logged:
             self._say(seal_gone(where))
             return False, None
         return True, seal
