@@ -29,14 +29,14 @@ def evaluation() -> None:
 @click.argument("report", type=_PATH)
 @json_option
 def show(report: Path, as_json: bool) -> int:
-    """Show a report's numbers and what they rest on. Exit code 1 if its files are not those that it was made from."""
+    """Show a report's numbers and what they rest on. Exit code 1 if it contradicts its own files."""
     from hpc.cli.main import report as complain
-    from hpc.evaluate.reports import changed_files, read_report
+    from hpc.evaluate.reports import faults_of, read_report
 
     found = read_report(report)
-    faults = changed_files(found)
+    faults = faults_of(found)
     if as_json:
-        whole = {**found.value, "folder": str(found.folder), "changed": [f.as_json() for f in faults]}
+        whole = {**found.value, "folder": str(found.folder), "faults": [f.as_json() for f in faults]}
         print_json(whole)
     else:
         click.echo(_headline(found))
@@ -110,7 +110,7 @@ def _print_comparison(found: Comparison) -> None:
     apart = [
         f"{n} only in the {w} report" for n, w in ((found.only_before, "first"), (found.only_after, "second")) if n
     ]
-    click.echo(f"\n{found.shared} examples in both{''.join(f', {text}' for text in apart)}; by {found.by}:")
+    click.echo(f"\n{found.shared} examples in both{''.join(f', {text}' for text in apart)}; by {escaped(found.by)}:")
     click.echo(
         f"  fixed {found.fixed}, broken {found.broken}, same {found.passed_both + found.failed_both} "
         f"({found.passed_both} passed, {found.failed_both} failed)"
@@ -137,14 +137,21 @@ def _example(example: Example) -> str:
 def gate(
     reports: tuple[Path, ...], config: Path | None, baseline: tuple[Path, ...], general: tuple[str, ...], as_json: bool
 ) -> int:
-    """Judge reports by a config's gates, one report a suite. Exit code 0 only if every gate passed."""
+    """Judge reports by a config's gates, one report a suite. Exit code 0 only if every gate passed.
+
+    A report that contradicts its own files is refused.
+    """
+    from hpc.errors import Refusals
     from hpc.evaluate.decide import decide, parse_budget
-    from hpc.evaluate.reports import read_report
+    from hpc.evaluate.reports import faults_of, read_report
     from hpc.evaluate.wanted import parse_evaluation
 
     wanted = parse_evaluation(_section(config) if config else None)
     budgets = [g for text in general for g in parse_budget(text)]
-    found = decide(wanted, [read_report(p) for p in reports], [read_report(p) for p in baseline], budgets)
+    candidates, baselines = ([read_report(p) for p in paths] for paths in (reports, baseline))
+    if faults := [fault for report in (*candidates, *baselines) for fault in faults_of(report)]:
+        raise Refusals(faults)
+    found = decide(wanted, candidates, baselines, budgets)
     if as_json:
         print_json(found.as_json())
     else:

@@ -155,4 +155,10 @@ KINDS: dict[str, ErrorKind] = table(
         "There is no such file, or the folder has no config.yaml.",
         "Give an experiment's folder, its config.yaml, or a JobSpec.",
     ),
+    ErrorKind(
+        "E-EVAL-049",
+        "a number is not that of the scores",
+        "A metric in the report is not the mean of what scores.jsonl says of its examples.",
+        "Evaluate again; a report is never edited by hand.",
+    ),
 )

@@ -16,7 +16,9 @@ from hpc.errors import Refusal
 from hpc.evaluate.reports import OPERATIONAL, Report, Scored, lines_of, read_scores
 
 SCHEMA: Final = "tuneplane-hpc/eval-comparison/v1"
-MAX_TEXT = 400
+FEWEST: Final = 20
+"""Examples below which no interval proves anything."""
+MAX_TEXT: Final = 400
 Change = Literal["fixed", "broken"]
 
 
@@ -39,7 +41,7 @@ class Delta:
             return ""
         if self.low == self.high == 0:
             return "equal"
-        if self.low <= 0 <= self.high or self.direction == "neutral":
+        if self.low <= 0 <= self.high or self.direction == "neutral" or self.n < FEWEST:
             return "unclear"
         return "better" if (self.low > 0) == (self.direction == "higher") else "worse"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -171,6 +171,31 @@ def changed_files(report: Report) -> list[Refusal]:
         except Refusal as refusal:
             out.append(refusal)
     return out
+
+
+def faults_of(report: Report) -> list[Refusal]:
+    """What of a report contradicts itself: changed files, else numbers that are not the means of its scores (E-EVAL-049)."""
+    if faults := changed_files(report):
+        return faults
+    scores = list(read_scores(report).values())
+    for key, metric in report.metrics.items():
+        column = column_of(key, report.decides, scores)
+        mean = math.fsum(column) / len(column) if column else None
+        if mean is None or len(column) != metric.n or abs(mean - metric.value) > 1e-8 * max(1.0, abs(mean)):
+            message = "is not the mean of the report's scores"
+            field, allowed = f"metrics.{key}", f"{mean} over {len(column)}"
+            faults.append(
+                Refusal("E-EVAL-049", message, field=field, found=f"{metric.value} over {metric.n}", allowed=allowed)
+            )
+    return faults
+
+
+def column_of(key: str, decides: str, scores: Iterable[Scored]) -> list[float]:
+    """A metric's numbers over the examples that have it; `score` is the metric that decides."""
+    if key == "pass_rate":
+        return [float(s.passed) for s in scores]
+    name = decides if key == "score" else key
+    return [s.values[name] for s in scores if name in s.values]
 
 
 def lines_of(report: Report, name: str, wanted: frozenset[str]) -> dict[str, dict[str, Any]]:

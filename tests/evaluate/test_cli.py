@@ -53,7 +53,7 @@ def test_show_prints_numbers_and_complains_about_changed_files(
     code, text = tp(capsys, "show", folder / "eval_report.json")
     assert (code, "E-EVAL-045 predictions.jsonl" in text) == (1, True)
     code, value = as_json(capsys, "show", folder)
-    assert (code, [c["code"] for c in value["changed"]], value["metrics"]["score"]["value"]) == (1, ["E-EVAL-045"], 0.5)
+    assert (code, [c["code"] for c in value["faults"]], value["metrics"]["score"]["value"]) == (1, ["E-EVAL-045"], 0.5)
 
 
 def test_compare_prints_changes_without_what_steers_a_terminal(
@@ -86,6 +86,25 @@ def test_gate_decides_by_exit_code(tmp_path: Path, config: Path, capsys: pytest.
     assert (code, value["verdict"]) == (1, "not evaluated")
     code, value = as_json(capsys, "gate", "--config", config)
     assert (code, value["verdict"]) == (1, "not evaluated")
+
+
+def test_a_number_that_was_edited_is_shown_and_judged_by_nobody(
+    tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = answered(tmp_path / "a", {"q": ("x", "no"), "r": ("x", "x")})
+    path = folder / "eval_report.json"
+    value = json.loads(path.read_text())
+    for key, change in (
+        ("exact_match", {"value": 0.9}),
+        ("pass_rate", {"value": 0.6}),
+        ("token_f1", {"n": 3}),
+        ("score", {"value": 1.0}),
+    ):
+        path.write_text(json.dumps(value | {"metrics": value["metrics"] | {key: value["metrics"][key] | change}}))
+        code, found = as_json(capsys, "show", folder)
+        assert (code, [(f["code"], f["field"]) for f in found["faults"]]) == (1, [("E-EVAL-049", f"metrics.{key}")])
+        code, found = as_json(capsys, "gate", folder, "--config", config, "--baseline", folder)
+        assert (code, found["errors"][0]["code"]) == (1, "E-EVAL-049")
 
 
 def test_gate_takes_budgets_and_jobspecs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

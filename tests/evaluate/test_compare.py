@@ -57,7 +57,9 @@ def test_the_interval_is_that_of_the_paired_differences(tmp_path: Path) -> None:
     assert comparison(tmp_path / "a", tmp_path / "a").metrics["exact_match"].verdict == "equal"
 
 
-def test_one_changed_example_is_no_proof(tmp_path: Path) -> None:
+def test_few_examples_and_one_change_are_no_proof(tmp_path: Path) -> None:
+    few = comparison(answered(tmp_path / "c", {"q": ("x", "no")}), answered(tmp_path / "d", {"q": ("x", "x")}))
+    assert few.metrics["exact_match"].verdict == "unclear"
     one = {f"q{i}": ("x", "x") for i in range(50)}
     found = comparison(answered(tmp_path / "a", one), answered(tmp_path / "b", one | {"q0": ("x", "no")}))
     assert found.metrics["exact_match"].verdict == "unclear"
