@@ -191,6 +191,7 @@ def test_each_limit_is_exact() -> None:
     assert refused(tar(GOOD, file(b"a"), file(b"b"), file(b"c")), small) == "E-ARCHIVE-006"
     judge(tar(GOOD, file(b"1/2/f")), small)
     assert refused(tar(GOOD, file(b"1/2/3/f")), small) == "E-ARCHIVE-006"
+    assert refused(tar(GOOD, end=bytes(16 << 10)), small) == "E-ARCHIVE-005"
     noise = bytes((n * n * 31 + n // 7) % 251 for n in range(90_000))
     assert refused(gz(noise, level=0), small) == "E-ARCHIVE-002"
     assert len(judge(tar(GOOD, pax((b"path", b"n" * 240)), file(b"n"))).files) == 2
