@@ -47,9 +47,10 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str) -> int | None
 
 def _kinds() -> list[Any]:
     from hpc.data.kinds import DATASET, VOLUME
+    from hpc.data.models import MODEL
     from hpc.plugins.kind import PLUGIN
 
-    return [PLUGIN, DATASET, VOLUME]
+    return [PLUGIN, DATASET, VOLUME, MODEL]
 
 
 def _site() -> Site:
@@ -144,8 +145,8 @@ def _say_report(report: Report) -> None:
     if report.deep:
         part = coverage(report)
         click.echo(
-            f"hashed {_size(part['hashed_bytes'])} in {part['hashed_versions']} versions; round {part['round']} has "
-            f"{100 * float(part['round_share']):.0f} % of the bytes"
+            f"hashed {_size(part['hashed_bytes'])} in {part['hashed_versions']} of {part['total_versions']} versions; "
+            f"round {part['round']} has {100 * float(part['round_share']):.0f} % of the bytes so far"
         )
     _say_problems(report.problems, report.dropped)
 

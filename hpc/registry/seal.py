@@ -25,6 +25,7 @@ from hpc.registry.records import DIGEST, FILE_MODE
 from hpc.registry.resolve import against_seal, look_at
 from hpc.registry.seals import LOG, Seal, judge_sealer, read_seal, seal_path, sealers
 from hpc.registry.shelf import CONTENT, Ref, Shelf
+from hpc.registry.storing import sweep
 from hpc.registry.trees import FOLDER, measure
 from hpc.site.users import User
 from hpc.store.faults import refusal
@@ -41,11 +42,12 @@ TRIES: Final = 5
 
 @dataclass
 class Sealed:
-    """What one run did: subjects sealed now, how many stood already, and what is wrong with the rest."""
+    """What one run did: subjects sealed now, how many stood already, what is wrong with the rest, and litter that was removed."""
 
     new: list[str] = field(default_factory=list)
     standing: int = 0
     problems: list[Problem] = field(default_factory=list)
+    swept: list[str] = field(default_factory=list)
     complete: bool = True
 
     @property
@@ -57,6 +59,7 @@ class Sealed:
         return {
             "sealed": self.new,
             "standing": self.standing,
+            "swept": self.swept,
             "complete": self.complete,
             "problems": [p.as_json() for p in self.problems],
         }
@@ -115,6 +118,10 @@ class _Sealer:
             yield from owner_pointers(Shelf(self.root, kind, site=self.site), self.out.problems)
 
     def _package(self, shelf: Shelf, owner: str, name: str) -> Iterator[Callable[[], None]]:
+        # Only root can remove what an owner's dead publisher left; the owner's next publishing does it as well.
+        if os.geteuid() == 0:
+            where = f"registry/{shelf.kind.shelf}/{owner}/{name}"
+            self.out.swept += [f"{where}/{gone}" for gone in sweep(shelf.package(owner, name), self.now)]
         for version in self._listed(lambda: shelf.versions(owner, name), shelf.package(owner, name)):
             yield lambda r=Ref(owner, name, version): self._version(shelf, r)  # type: ignore[misc]
 

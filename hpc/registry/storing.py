@@ -158,7 +158,11 @@ def drop(temp: Path) -> None:
 def sweep(package: Path, now: str) -> list[str]:
     """Remove what publishers that died more than a day before `now` left in a package's folder; the names that went."""
     moment, gone = parse_utc(now).timestamp(), []
-    for name in filter(is_litter, os.listdir(package)):
+    try:
+        names = [n for n in os.listdir(package) if is_litter(n)]
+    except OSError:
+        return []  # what is wrong with the folder is told where it is used
+    for name in names:
         path = package / name
         try:
             found = os.lstat(path)

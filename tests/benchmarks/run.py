@@ -19,6 +19,7 @@ import filtering
 import pieces
 import report
 import scene
+import shelves
 from timing import Environment
 
 MEASURES = (
@@ -32,6 +33,7 @@ MEASURES = (
     "comparison",
     "behaviour",
     "filter",
+    "registry",
 )
 
 
@@ -48,6 +50,7 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
         "comparison": lambda: evaluating.comparison(folder, env),
         "behaviour": lambda: evaluating.behaviour(folder),
         "filter": lambda: filtering.filtering(folder, large=large),
+        "registry": lambda: shelves.shelves(folder, large=large),
     }
 
 
@@ -55,7 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure tp against its targets.")
     parser.add_argument("names", nargs="*", metavar="MEASURE", help=f"only these of: {', '.join(MEASURES)}")
     parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
-    parser.add_argument("--large", action="store_true", help="also what takes minutes: ten million records")
+    parser.add_argument("--large", action="store_true", help="also what takes minutes: ten million records, a registry of 100,000 versions")
     options = parser.parse_args()
     if unknown := set(options.names) - set(MEASURES):
         parser.error(f"no measure {', '.join(sorted(unknown))}")

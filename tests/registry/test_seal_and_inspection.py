@@ -11,7 +11,16 @@ from tuneplane.record.digest import digest_bytes
 
 from hpc.errors import Refusal
 from hpc.registry.audit import Options, audit
-from hpc.registry.inspection import COMPARED_LINES, DIFF_LINES, PREVIEW_BYTES, PREVIEW_LINES, compare, list_files, plain_lines, preview
+from hpc.registry.inspection import (
+    COMPARED_LINES,
+    DIFF_LINES,
+    PREVIEW_BYTES,
+    PREVIEW_LINES,
+    compare,
+    list_files,
+    plain_lines,
+    preview,
+)
 from hpc.registry.publish import Published
 from hpc.registry.resolve import Version, resolve
 from hpc.registry.seal import Sealed, seal
@@ -52,7 +61,9 @@ def test_a_damaged_version_is_not_sealed(root: StorageRoot, me: User, put: Put, 
     assert [p.code for p in found.problems] == ["E-REG-013"]
 
 
-def test_a_version_that_changed_since_is_reported_and_its_seal_stays(root: StorageRoot, me: User, put: Put, do_seal: Seal) -> None:
+def test_a_version_that_changed_since_is_reported_and_its_seal_stays(
+    root: StorageRoot, me: User, put: Put, do_seal: Seal
+) -> None:
     done = put("1.0.0")
     do_seal()
     path = root.seals / f"plugins/{me.name}/toy/1.0.0.json"
@@ -73,7 +84,9 @@ def test_a_version_that_is_gone_is_reported(put: Put, me: User, do_seal: Seal) -
     do_seal()
     clear(done.folder)
     found = do_seal()
-    assert [(p.path, p.message) for p in found.problems] == [(f"registry/plugins/{me.name}/toy/1.0.0", "was sealed and is gone")]
+    assert [(p.path, p.message) for p in found.problems] == [
+        (f"registry/plugins/{me.name}/toy/1.0.0", "was sealed and is gone")
+    ]
 
 
 def test_a_seal_that_was_removed_is_not_made_anew(root: StorageRoot, me: User, put: Put, do_seal: Seal) -> None:
@@ -166,7 +179,7 @@ def test_two_versions_are_compared_file_by_file(get: Callable[..., Version], me:
     assert changes["text"] == (
         f"--- {me.name}/toy@1.0.0/text", f"+++ {me.name}/toy@1.1.0/text", "@@ -1,2 +1,2 @@", " one", "-two", "+TWO",
     )  # fmt: skip
-    assert list(plain_lines(found))[0].startswith("A new  1 bytes  sha256:")
+    assert next(iter(plain_lines(found))).startswith("A new  1 bytes  sha256:")
 
 
 def test_differences_are_cut_and_said_to_be_cut(get: Callable[..., Version]) -> None:
@@ -192,3 +205,17 @@ def test_a_comparison_looks_at_a_bounded_number_of_lines(get: Callable[..., Vers
     looked = [c for c in compare(base, other).modified if c.diff]
     assert len(looked) <= COMPARED_LINES // (2 * lines) + 1
     assert os.path.isdir(base.content)
+
+
+def test_root_removes_litter_of_dead_publishers_and_follows_no_link(
+    put: Put, do_seal: Seal, root: StorageRoot, me: User
+) -> None:
+    package = put("1.0.0").folder.parent
+    for name in (".old.tmp", ".young.tmp"):
+        (package / name / "content").mkdir(parents=True)
+    os.utime(package / ".old.tmp", (0, 0))
+    (package / ".link.tmp").symlink_to(root.site)
+    found = do_seal()
+    assert found.swept == [f"registry/plugins/{me.name}/toy/.old.tmp"]
+    assert root.site_file.exists()
+    assert sorted(os.listdir(package)) == [".link.tmp", ".young.tmp", "1.0.0"]
