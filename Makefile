@@ -1,6 +1,6 @@
 # make setup   what the checkout needs: Python packages; as root also Slurm, Apptainer and the two images
 # make demo    the main job from nothing: FLEET=local (default) or slurm, SIZE=135m (default) or tiny
-# make test    every test; TESTS=tests/spec for a part of them
+# make test    every test, in two processes; TESTS=tests/spec for a part of them
 # make lint    ruff, mypy, import contracts, generated pages
 # make bench   speed and memory as ratios in one run; BENCH=--write puts the figures into docs/performance.md
 PY := .venv/bin/python
@@ -26,7 +26,7 @@ lint: venv
 	$(PY) -c "from importlinter.cli import lint_imports; import sys; sys.exit(lint_imports())"
 
 test: setup
-	$(PY) -m pytest $(TESTS)
+	$(PY) -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder $(TESTS)
 
 bench: setup
 	$(PY) tests/benchmarks/run.py $(BENCH)

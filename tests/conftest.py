@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from fakeslurm import FakeSlurm
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several processes a file's tests stay together, and those of the cluster share one cluster, which is begun first and mostly waits."""
+    items.sort(key=lambda item: "tests/cluster/" not in item.path.as_posix())
+    for item in items:
+        whole = item.path.parent.name == "cluster"
+        item.add_marker(pytest.mark.xdist_group("cluster" if whole else item.path.relative_to(HERE).as_posix()))
+
+
 @pytest.fixture
 def make_fake_slurm(tmp_path: Path) -> Callable[..., FakeSlurm]:
     """Lay out a fake Slurm (tests/faults/fakeslurm) in a folder of its own; keyword arguments are FakeSlurm's."""
