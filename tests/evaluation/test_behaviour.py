@@ -171,6 +171,8 @@ def test_an_interrupted_evaluation_goes_on_and_ends_like_a_whole_one(
     report = evaluate(replace(request, out=tmp_path / "1"), said.append)
     assert any("behind 7 answers" in line for line in said)
     assert report["figures"]["answers"] == 13
+    steps = [json.loads(line) for line in (tmp_path / "1/metrics.jsonl").read_text().splitlines()]
+    assert [(s["step"], s["total_steps"]) for s in steps] == [(4, 13), (8, 13), (12, 13), (13, 13)]
     assert texts(tmp_path / "1") == texts(tmp_path / "whole")
     same = {"score", "exact_match", "token_f1", "tokens"}
     assert {k: report["metrics"][k] for k in same} == {k: whole["metrics"][k] for k in same}
@@ -260,6 +262,16 @@ def test_adapters_that_would_change_nothing_are_refused(
     for name in ("none", "empty", "bare", "cut", "names", "shapes", "absent"):
         with pytest.raises(Refused, match="E-EVAL-033"):
             run(request_of(taught, known, tmp_path / f"out-{name}", tmp_path / name))
+
+
+def test_an_adapter_may_carry_whole_embeddings(taught: Path, adapter: Path, tmp_path: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    dressed = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(taught), adapter)
+    dressed.save_pretrained(tmp_path / "with", save_embedding_layers=True)
+    data = write_rows(tmp_path / "rows.jsonl", OTHERWISE)
+    assert value(run(request_of(taught, data, tmp_path / "out", tmp_path / "with")), "exact_match") == 1.0
 
 
 def test_questions_without_room_for_an_answer_are_named(taught: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from tuneplane.training import warning
 from tuneplane.training.model import check_folder
 from tuneplane.training.refusals import Reason, Refused, refuse
 
-BASIS, LOCK = "evaluation.json", ".evaluation.lock"
+BASIS, LOCK, METRICS = "evaluation.json", ".evaluation.lock", "metrics.jsonl"
 _SAY_S = 10.0
 
 
@@ -176,20 +176,35 @@ def _ask(
     loaded = load(request.model, request.adapter, device, precision)
     asked = encode(questions, loaded, request.settings, os.fspath(request.data))
     out: list[Prediction] = []
-    begun = told = time.monotonic()
+    progress = Progress(request.out / METRICS, len(asked), say)
     with open(request.kept / PREDICTIONS, "ab") as stream:
         for batch in answers(asked, loaded, request.settings):
             stream.write(b"".join(p.line() for p in batch))
             stream.flush()
             os.fsync(stream.fileno())
             out += batch
-            if time.monotonic() - told >= _SAY_S or len(out) == len(asked):
-                told = time.monotonic()
-                speed = sum(p.tokens for p in out) / max(told - begun, 1e-9)
-                say(f"{len(out)} of {len(asked)} answers, {speed:.0f} tokens/s")
+            progress.note(out)
             if len(out) < len(asked):
                 warning.check()
     return out
+
+
+class Progress:
+    """How far this start is: a line of metrics.jsonl a batch, with which `tp job status` shows it, and now and then one for people."""
+
+    def __init__(self, path: Path, total: int, say: Callable[[str], None]) -> None:
+        self._path, self._total, self._say = path, total, say
+        self._begun = self._told = time.monotonic()
+
+    def note(self, done: Sequence[Prediction]) -> None:
+        now = time.monotonic()
+        speed = round(sum(p.tokens for p in done) / max(now - self._begun, 1e-9), 1)
+        line = {"step": len(done), "total_steps": self._total, "tokens_per_s": speed, "time": utc_now()}
+        with open(self._path, "ab") as stream:
+            stream.write(canonical_bytes(line) + b"\n")
+        if now - self._told >= _SAY_S or len(done) == self._total:
+            self._told = now
+            self._say(f"{len(done)} of {self._total} answers, {speed:.0f} tokens/s")
 
 
 def finish(

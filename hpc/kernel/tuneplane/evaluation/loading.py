@@ -122,8 +122,12 @@ def _with_adapter(network: Any, adapter: Path) -> Any:
         dressed = PeftModel.from_pretrained(network, os.fspath(adapter), local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as exc:
         raise refuse("E-EVAL-033", f"does not fit the model: {exc}", field="adapter", found=os.fspath(adapter)) from exc
-    taken = set(get_peft_model_state_dict(dressed, save_embedding_layers=False))
-    if odd := sorted(_tensors(adapter / ADAPTER_WEIGHTS) ^ taken):
+    given, wanted = (
+        _tensors(adapter / ADAPTER_WEIGHTS),
+        set(get_peft_model_state_dict(dressed, save_embedding_layers=False)),
+    )
+    whole = given - wanted - set(dressed.state_dict())  # an adapter may carry whole embeddings, too
+    if odd := sorted((wanted - given) | whole):
         message = f"is for another model: {len(odd)} tensors stand on one side only"
         raise refuse("E-EVAL-033", message, field="adapter", found=", ".join(odd[:3]), allowed=os.fspath(adapter))
     return dressed
