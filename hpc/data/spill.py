@@ -19,6 +19,7 @@ PARTS: Final = 256
 KEY: Final = 32
 """Bytes of a key: a whole SHA-256, so that equal keys are equal rows."""
 BUFFER: Final = 16 << 20
+BLOCK: Final = 1024
 MANY: Final = 1 << 20
 """Keys that one part may have before it is split once more by the second byte."""
 
@@ -98,7 +99,14 @@ def finer(data: bytes, width: int) -> list[bytearray]:
 
 
 def split(data: bytes | bytearray, width: int) -> list[bytes]:
-    return list(struct.unpack(f"{width}s" * (len(data) // width), data))
+    """The keys one by one. A block at a time: the plan of an unpacking is as large as the block."""
+    out: list[bytes] = []
+    block = struct.Struct(f"{width}s" * BLOCK)
+    whole = len(data) // block.size * block.size
+    for keys in block.iter_unpack(memoryview(data)[:whole]):
+        out += keys
+    rest = (len(data) - whole) // width
+    return out + [bytes(data[at : at + width]) for at in range(whole, whole + rest * width, width)]
 
 
 def pairs(one: Spill, other: Spill) -> Iterator[tuple[list[bytes], list[bytes]]]:

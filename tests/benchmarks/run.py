@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import commands
+import datarows
 import evaluating
 import filtering
 import pieces
@@ -33,6 +34,7 @@ MEASURES = (
     "comparison",
     "behaviour",
     "filter",
+    "data",
     "registry",
 )
 
@@ -50,6 +52,7 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
         "comparison": lambda: evaluating.comparison(folder, env),
         "behaviour": lambda: evaluating.behaviour(folder),
         "filter": lambda: filtering.filtering(folder, large=large),
+        "data": lambda: datarows.datasets(folder, large=large),
         "registry": lambda: shelves.shelves(folder, large=large),
     }
 
