@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tuneplane.record.digest import directory_digest_v1
 
 from hpc.catalog.shelf import Catalogue
 from hpc.catalog.shipped import shipped
@@ -59,6 +60,11 @@ def test_an_installed_wheel_finds_its_own_data(installed: Path) -> None:
         capture_output=True,
         text=True,
     )
-    kinds = ("recipes", "sbatch_templates", "containers")
+    kinds = ("recipes", "sbatch_templates", "containers", "plugins")
     assert done.stdout.splitlines() == [str(installed / "hpc" / "_shipped" / k) for k in kinds]
     assert shipped("recipes") == REPO / "recipes"
+    packages = sorted(p.parent.name for p in (installed / "hpc/_shipped/plugins").glob("*/plugin.yaml"))
+    assert packages == ["jsonl-filter", "text-records"]
+    for name in packages:
+        parts = [directory_digest_v1(base / name) for base in (installed / "hpc/_shipped/plugins", shipped("plugins"))]
+        assert parts[0] == parts[1]
