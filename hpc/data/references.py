@@ -84,6 +84,10 @@ def choose_files(
     if len(members) > MAX_FILES:
         text = f"split {wanted} of {version} has {len(members)} files"
         raise Refusal("E-DATA-012", text, field=f"{field}.dataset", found=len(members), allowed=f"at most {MAX_FILES}")
+    if lost := next((m for m in members if m not in have), None):
+        # The owner's record says it: facts are claims, the list of files is not.
+        text = f"lists {lost!r:.200} in a split and not among its files"
+        raise Refusal("E-REG-012", text, field=str(version.folder / RECORD))
     return wanted, [have[m] for m in members]
 
 

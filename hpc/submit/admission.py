@@ -21,6 +21,7 @@ from tuneplane.record.files import MAX_RECORD_BYTES, read_bytes, read_json
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit import launchplan
+from hpc.submit.data import admission_refusals as data_refusals
 from hpc.submit.kernelzip import find_kernels
 
 if TYPE_CHECKING:
@@ -272,6 +273,7 @@ def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str]
             )
         )
     faults += _plugin_refusals(root, site, run, spec, recipe, launch, entries)
+    faults += data_refusals(root, site, owner, document, launch)
     if faults:
         raise Refusals(faults)
     return {

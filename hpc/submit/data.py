@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuneplane.contract.layout import StorageRoot
+
 from hpc.errors import Refusal, Refusals
+from hpc.spec.refs import parse_hub_ref
 
 if TYPE_CHECKING:
+    from hpc.site.sitefile import Site
     from hpc.submit.inputs import Digest
     from hpc.submit.prepare import Around
 
@@ -52,6 +56,94 @@ def data_records(
 
         out["quality"] = gate_record(around, data["quality"], inputs, digest, where)
     return out
+
+
+def admission_refusals(
+    root: StorageRoot, site: Site, owner: str, spec: Mapping[str, Any], launch: Mapping[str, Any]
+) -> list[Refusal]:
+    """What launch.json says of data against the spec and the registry; read from the package, so the submitter wrote it.
+
+    Data that the one who admits may not read is left to the job, which compares it as its owner.
+    """
+    data, faults = spec["spec"].get("data", {}), []
+    inputs = _mapping(launch.get("inputs"))
+    for name in ("train", "validation"):
+        ref = (data.get(name) or {}).get("dataset", "")
+        if ref and parse_hub_ref(ref, kind="dataset").hub == "tp":
+            faults += _dataset_faults(root, site, name, ref, _mapping(_mapping(inputs.get(name)).get("dataset")))
+    volumes = _mapping(launch.get("volumes"))
+    if sorted(str(_mapping(v).get("ref")) for v in volumes.values()) != sorted(data.get("volumes", [])):
+        faults.append(
+            Refusal(
+                "E-SUBMIT-075",
+                "has not the volumes of the spec",
+                field="launch.volumes",
+                found=", ".join(volumes)[:200],
+            )
+        )
+    faults += [
+        Refusal(
+            "E-SUBMIT-075",
+            "lies not on the shelf under its name",
+            field=f"launch.volumes.{leaf}",
+            found=str(volume)[:200],
+        )
+        for leaf, volume in volumes.items()
+        if not _is_generation(root, str(leaf), _mapping(volume))
+    ]
+    output = _mapping(launch.get("output_dataset"))
+    place = str(root.shelf("datasets") / owner / str(output.get("name")))
+    if (output.get("ref") or "") != data.get("output_dataset", "") or (
+        output and (output.get("owner"), output.get("folder")) != (owner, place)
+    ):
+        faults.append(
+            Refusal(
+                "E-SUBMIT-075",
+                "is not the output of the spec",
+                field="launch.output_dataset",
+                found=str(output.get("ref"))[:200],
+            )
+        )
+    return faults
+
+
+def _is_generation(root: StorageRoot, leaf: str, volume: Mapping[str, Any]) -> bool:
+    """True if the path that will be mounted is the content of a generation of the volume that is named."""
+    ref, generation = str(volume.get("ref")), volume.get("generation")
+    place = root.shelf("volumes") / ref / str(generation) / "content"
+    return type(generation) is int and volume.get("path") == str(place) and leaf == ref.rpartition("/")[2]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _dataset_faults(root: StorageRoot, site: Site, name: str, ref: str, recorded: Mapping[str, Any]) -> list[Refusal]:
+    from hpc.data.kinds import DATASET
+    from hpc.registry.resolve import resolve
+    from hpc.registry.shelf import parse_ref
+
+    field = f"launch.inputs.{name}.dataset"
+    said = str(recorded.get("ref", ""))
+    if said != ref and not said.startswith(f"{ref}@"):
+        return [Refusal("E-SUBMIT-075", "is not the data set of the spec", field=field, found=said[:200], allowed=ref)]
+    try:
+        version = resolve(root, DATASET, parse_ref(said, field), site=site, for_new=False)
+    except Refusal as fault:
+        return [] if fault.code == "E-STORE-021" else [fault]
+    except Refusals as several:
+        return several.items
+    if (recorded.get("digest_v2"), recorded.get("dir")) != (version.digest_v2, str(version.content)):
+        return [
+            Refusal(
+                "E-SUBMIT-075",
+                "is not the version on the shelf",
+                field=field,
+                found=str(recorded.get("digest_v2"))[:80],
+                allowed=version.digest_v2,
+            )
+        ]
+    return []
 
 
 def make_ready(around: Around, launch: Mapping[str, Any], now: str) -> None:

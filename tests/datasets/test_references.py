@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tuneplane.contract.layout import StorageRoot
-from tuneplane.launch.data import data_variables, verify_data
+from tuneplane.launch.data import await_data, data_variables, verify_data
 from tuneplane.launch.verify import LaunchRefused, verify_inputs
 from tuneplane.record.digest import digest_file
 
@@ -196,3 +196,42 @@ def test_training_and_validation_may_not_share_a_file(put: Callable, folder: Pat
     assert codes(lambda: _refuse_shared(inputs)) == ["E-DATA-013"]
     assert codes(lambda: _refuse_shared(inputs | {"validation": resolve(validation=True)})) == []
     clear(Path(inputs["train"]["dataset"]["dir"]))
+
+
+def test_a_node_that_does_not_see_a_new_name_yet_waits_for_it(put: Callable, folder: Path, resolve: Callable) -> None:
+    """A directory cache shows a name up to a minute late (P67)."""
+    put(folder)
+    launch = {"inputs": {"train": resolve()}}
+    record = Path(launch["inputs"]["train"]["dataset"]["record"]["path"])
+    hidden = record.parents[1] / ".hidden"
+    os.rename(record.parent, hidden)
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            os.rename(hidden, record.parent)
+
+    await_data(launch, sleep=sleep)
+    assert waited == [1.0] * 3
+    assert len(verify_data(launch)) == 1
+    os.rename(record.parent, hidden)
+    now = iter(range(100))
+    await_data(launch, lag_s=10, sleep=lambda s: None, clock=lambda: float(next(now)))
+    with pytest.raises(LaunchRefused):
+        verify_data(launch)
+
+
+def test_a_record_that_names_a_file_it_does_not_have_is_refused(
+    put: Callable, folder: Path, resolve: Callable, root: StorageRoot
+) -> None:
+    """What the owner's record claims is read by others."""
+    from hpc.registry.look import SCHEMA
+    from hpc.registry.records import decode_record, encode_record
+
+    path = put(folder).folder / "record.json"
+    value = decode_record(path.read_bytes(), SCHEMA)
+    value["facts"]["splits"]["train"]["files"] = ["../../../../../etc/passwd"]
+    del value["record_digest"]
+    rewrite(path, encode_record(value))
+    assert codes(resolve) == ["E-REG-012"]

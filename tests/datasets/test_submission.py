@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,4 +180,39 @@ def test_the_commands_say_what_is_there(lab: Lab) -> None:
     (lab.folder / "fp.json").write_text(lab.tp("dataset", "fingerprint", planted, "--json"))
     again = lab.json("dataset", "fingerprint", f"{ME}/planted@1", "--compare", str(lab.folder / "fp.json"))
     assert (again["rows"], again["resemblance"]) == (103, 1.0)
-    assert lab.json("dataset", "visibility", "planted", "private")["visibility"] == "private"
+    assert lab.json("dataset", "visibility", "bench", "private")["visibility"] == "private"
+
+
+def test_admission_reads_what_the_package_says_of_data(lab: Lab) -> None:
+    """Each edit of launch.json alone is found, whoever wrote it."""
+    from tuneplane.contract.layout import StorageRoot
+
+    from hpc.site.sitefile import load_site
+    from hpc.submit.data import admission_refusals
+
+    root = StorageRoot(lab.storage)
+    run = next(r for r in lab.runs() if (r / "work/.tuneplane/launch.json").exists())
+    spec, launch = (json.loads((run / f"work/.tuneplane/{name}.json").read_text()) for name in ("jobspec", "launch"))
+
+    def fields(edit: Callable[[dict[str, Any]], object]) -> list[str]:
+        changed = json.loads(json.dumps(launch))
+        edit(changed)
+        return [f"{f.code} {f.field}" for f in admission_refusals(root, load_site(root), ME, spec, changed)]
+
+    assert fields(lambda v: None) == []
+    assert fields(lambda v: v["inputs"].pop("train")) == ["E-SUBMIT-075 launch.inputs.train.dataset"]
+    assert fields(lambda v: v["inputs"]["train"]["dataset"].update(ref=f"{ME}/bench@1")) == [
+        "E-SUBMIT-075 launch.inputs.train.dataset"
+    ]
+    assert fields(lambda v: v["inputs"]["train"]["dataset"].update(dir="/etc")) == [
+        "E-SUBMIT-075 launch.inputs.train.dataset"
+    ]
+    assert fields(lambda v: v["inputs"]["train"]["dataset"].update(digest_v2="x")) == [
+        "E-SUBMIT-075 launch.inputs.train.dataset"
+    ]
+    assert fields(lambda v: v.pop("volumes")) == ["E-SUBMIT-075 launch.volumes"]
+    assert fields(lambda v: v["volumes"]["ref"].update(path="/etc")) == ["E-SUBMIT-075 launch.volumes.ref"]
+    assert fields(lambda v: v["output_dataset"].update(folder=str(lab.storage))) == [
+        "E-SUBMIT-075 launch.output_dataset"
+    ]
+    assert fields(lambda v: v.pop("output_dataset")) == ["E-SUBMIT-075 launch.output_dataset"]

@@ -7,13 +7,35 @@ stands in for it: the files are read-only by their modes, not by a mount.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tuneplane.contract.layout import VOLUMES
 from tuneplane.launch.verify import LaunchRefused
 from tuneplane.record.digest import digest_file
+
+LAG_S = 75.0
+"""How long another node's new name may stay unseen here: NFS keeps a folder's names for up to 60 s."""
+
+
+def await_data(
+    launch: Mapping[str, Any],
+    *,
+    lag_s: float = LAG_S,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Return when every record behind data sets and volumes can be seen from this node, or after `lag_s`; who needs them then says what is missing.
+
+    A data set published or a volume pushed just before the submission may not be known to a node whose cache of names is older.
+    """
+    sources = [i["dataset"] for i in launch.get("inputs", {}).values() if i.get("dataset")]
+    wanted = [one["record"]["path"] for one in (*sources, *launch.get("volumes", {}).values())]
+    until = clock() + lag_s
+    while any(not os.path.exists(path) for path in wanted) and clock() < until:
+        sleep(1.0)
 
 
 def data_variables(launch: Mapping[str, Any], scratch: Path) -> dict[str, str]:
