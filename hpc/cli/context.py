@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import pwd
 import sys
@@ -17,6 +18,8 @@ from tuneplane.record.canonical import CanonicalError, pretty_bytes
 from hpc.errors import Refusal
 
 ROOT_VARIABLE = "TUNEPLANE_STORAGE_ROOT"
+_JOINER = "\u200d"
+"""Makes one emoji of several; it steers nothing."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -80,12 +83,20 @@ def json_option(function: F) -> F:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document. Text that has no UTF-8, such as a file's odd name, is shown with escapes."""
+    """Print one JSON document. Text that has no UTF-8, such as a file's odd name, is shown with escapes.
+
+    What would steer a terminal stands as JSON's own escape: a program reads the same text, and a person who looks on is not fooled.
+    """
     try:
         text = pretty_bytes(value).decode()
     except CanonicalError:
         text = pretty_bytes(_utf8(value)).decode()
-    click.echo(text, nl=False)
+    click.echo("\n".join(map(_inert, text.split("\n"))), nl=False)
+
+
+def _inert(line: str) -> str:
+    """A line of JSON in which every character is printable; where one is not, it is within a string."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 def _utf8(value: Any) -> Any:
@@ -97,7 +108,9 @@ def _utf8(value: Any) -> Any:
 
 
 def table(rows: list[list[str]], headers: list[str]) -> str:
-    """A plain left-aligned table; columns two spaces apart; safe for pipes."""
-    lines = [headers, *rows]
+    """A plain left-aligned table; columns two spaces apart; safe for pipes and for terminals, whoever wrote what the cells hold."""
+    from hpc.spec.text import escaped
+
+    lines = [headers, *([escaped(c, keep=_JOINER) for c in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)

@@ -34,6 +34,7 @@ def files(ref: str, path: str, search: str, as_json: bool) -> None:
     Every byte is compared with the record first. Text is shown up to 128 KiB and 4,000 lines; of other files size and digest.
     """
     from hpc.registry.inspection import list_files, preview
+    from hpc.spec.text import escaped
 
     version = _version(ref)
     if path:
@@ -47,7 +48,7 @@ def files(ref: str, path: str, search: str, as_json: bool) -> None:
         return
     told = version.record["published"]
     how, who, archive = (told.get(key) or "not recorded" for key in ("method", "actor", "archive_sha256"))
-    click.echo(f"{version}  {version.digest}\n{how} by {who}; archive {archive}")
+    click.echo(f"{version}  {version.digest}\n" + escaped(f"{how} by {who}; archive {archive}"))
     click.echo(table([[f.path, str(f.size), f.sha256] for f in found], ["PATH", "BYTES", "SHA-256"]))
 
 

@@ -66,6 +66,8 @@ def active(ctx: click.Context, as_json: bool) -> None:
 
 
 def _report(found: list[Standing], as_json: bool) -> None:
+    from hpc.spec.text import escaped
+
     if as_json:
         print_json({"policies": [f.as_json() for f in found]})
         return
@@ -83,4 +85,4 @@ def _report(found: list[Standing], as_json: bool) -> None:
     click.echo(table(rows, ["POLICY", "STORED", "APPLIED HERE", "GENERATION", "BY", "AT"]))
     for f in found:
         for problem in f.problems:
-            click.echo(f"tp: {f.capability}: {problem}", err=True)
+            click.echo(f"tp: {f.capability}: {escaped(problem)}", err=True)

@@ -88,6 +88,8 @@ def import_archive(archive: Path, receipt: str, owner: str, as_json: bool) -> No
 
 
 def _print_preview(shown: Any, archive: Path, owner: str) -> None:
+    import shlex
+
     from hpc.spec.text import escaped
 
     told = shown.as_json()
@@ -103,7 +105,13 @@ def _print_preview(shown: Any, archive: Path, owner: str) -> None:
         click.echo(f"  {label:20} {escaped(value)}")
     for warning in told["warnings"]:
         click.echo(f"tp: note: {escaped(warning)}", err=True)
-    into = f" --owner {owner}" if owner else ""
-    click.echo(
-        f"\nstored by, within a quarter of an hour:\n  tp plugin import {archive}{into} --confirm {told['receipt']}"
-    )
+    asked = [
+        "tp",
+        "plugin",
+        "import",
+        str(archive),
+        *(("--owner", owner) if owner else ()),
+        "--confirm",
+        told["receipt"],
+    ]
+    click.echo(f"\nstored by, within a quarter of an hour:\n  {escaped(shlex.join(asked))}")

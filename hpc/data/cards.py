@@ -122,8 +122,9 @@ def sample(version: Version, count: int, split: str = "") -> list[dict[str, Any]
             allowed=", ".join(splits) or "none",
         )
     out: list[dict[str, Any]] = []
+    have = {f.path for f in version.files}
     for path in splits[chosen]["files"]:
-        if len(out) < count:
+        if len(out) < count and path in have:  # what the owner wrote may name any file
             out += _first_rows(version.content / path, path, count - len(out))
     return out
 

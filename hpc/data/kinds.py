@@ -15,12 +15,28 @@ from tuneplane.record.digest import digest_file
 
 from hpc.errors.core import Refusal, Refusals
 from hpc.registry.kinds import Checked, Kind
+from hpc.registry.shapes import TEXTS, Named
 from hpc.registry.trees import skipped
 from hpc.spec.text import segment
 from hpc.store.faults import refusal
 
 MAX_BYTES: Final = 1 << 44
 MAX_FILES: Final = 100_000
+_COLUMNS: Final = Named({"types": [str], "rows": int})
+DATASET_FACTS: Final = {
+    "manifest": {
+        **dict.fromkeys(("name?", "description?", "license?", "source?", "produced_by?", "format?"), str),
+        "columns?": TEXTS,
+    },
+    "format": str,
+    "splits": Named({"files": [str], "rows": int, "size": int, "columns": _COLUMNS}),
+    "rows": int,
+    "columns?": _COLUMNS,
+    "unassigned?": [str],
+    "produced_by?": {"run_id": str, "owner?": str},
+}
+VOLUME_FACTS: Final = {"files": int, "card": bool}
+"""What readers of a record rely on, whoever wrote it."""
 
 
 def to_refusal(fault: DataFault) -> Refusal:
@@ -125,14 +141,14 @@ def dataset_kind(name: str, version: str, produced_by: Mapping[str, Any] | None 
     """The kind of one push. Raises Refusal E-SPEC-015, E-SPEC-017 for what cannot be a name or version."""
     segment(name, "NAME")
     segment(version, "VERSION")
-    return Kind("dataset", "datasets", DatasetCheck(name, version, produced_by), MAX_BYTES, MAX_FILES)
+    return Kind("dataset", "datasets", DatasetCheck(name, version, produced_by), MAX_BYTES, MAX_FILES, DATASET_FACTS)
 
 
 def volume_kind(name: str, generation: str) -> Kind:
     segment(name, "NAME")
-    return Kind("volume", "volumes", VolumeCheck(name, generation), MAX_BYTES, MAX_FILES)
+    return Kind("volume", "volumes", VolumeCheck(name, generation), MAX_BYTES, MAX_FILES, VOLUME_FACTS)
 
 
-DATASET: Final = Kind("dataset", "datasets", DatasetCheck("", ""), MAX_BYTES, MAX_FILES)
+DATASET: Final = Kind("dataset", "datasets", DatasetCheck("", ""), MAX_BYTES, MAX_FILES, DATASET_FACTS)
 """For everything but a push: resolving, listing, auditing."""
-VOLUME: Final = Kind("volume", "volumes", VolumeCheck("", ""), MAX_BYTES, MAX_FILES)
+VOLUME: Final = Kind("volume", "volumes", VolumeCheck("", ""), MAX_BYTES, MAX_FILES, VOLUME_FACTS)

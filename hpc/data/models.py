@@ -20,6 +20,7 @@ from hpc.data.model_check import check_model
 from hpc.errors.core import Refusal
 from hpc.registry.kinds import Checked, Kind
 from hpc.registry.publish import Published, publish
+from hpc.registry.shapes import Named
 from hpc.registry.shelf import RECORD
 from hpc.site.users import User
 from hpc.spec.text import segment, visible
@@ -30,6 +31,16 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 8 << 40
 MAX_FILES: Final = 4096
 FINAL: Final = "final"
+FACTS: Final = {
+    "form": str,
+    **dict.fromkeys(("model_type?", "peft_type?", "base_model?", "base_revision?", "tokenizer?"), str),
+    "architectures?": [str],
+    "lora_targets?": [str],
+    **dict.fromkeys(("parameters?", "tensors?"), int),
+    **dict.fromkeys(("config?", "dtypes?", "lora?"), Named(int)),
+    "lineage?": {},
+}
+"""What readers of a record rely on, whoever wrote it."""
 
 
 def _standing(content: Path) -> Checked:
@@ -39,7 +50,7 @@ def _standing(content: Path) -> Checked:
     return Checked(folder.parent.name, folder.name, {**check_model(content), "lineage": lineage})
 
 
-MODEL: Final = Kind("model", "models", _standing, MAX_BYTES, MAX_FILES)
+MODEL: Final = Kind("model", "models", _standing, MAX_BYTES, MAX_FILES, FACTS)
 """For whoever reads the shelf. Publishing needs a name, a version and a lineage: `model_kind`."""
 
 
@@ -49,7 +60,7 @@ def model_kind(name: str, version: str, lineage: Mapping[str, Any]) -> Kind:
     def check(folder: Path) -> Checked:
         return Checked(name, version, {**check_model(folder), "lineage": dict(lineage)})
 
-    return Kind(MODEL.name, MODEL.shelf, check, MAX_BYTES, MAX_FILES)
+    return Kind(MODEL.name, MODEL.shelf, check, MAX_BYTES, MAX_FILES, FACTS)
 
 
 def register(

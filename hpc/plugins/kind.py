@@ -8,6 +8,7 @@ from typing import Final
 from hpc.plugins.tree import MAX_BYTES, MAX_FILES
 from hpc.plugins.validate import validate
 from hpc.registry.kinds import Checked, Kind
+from hpc.registry.shapes import TEXTS
 
 
 def check(folder: Path) -> Checked:
@@ -17,4 +18,19 @@ def check(folder: Path) -> Checked:
     return Checked(manifest.name, manifest.version, report.facts, admin_only=manifest.is_policy)
 
 
-PLUGIN: Final = Kind("plugin", "plugins", check, MAX_BYTES, MAX_FILES)
+FACTS: Final = {
+    "manifest": {
+        **dict.fromkeys(("name", "version", "capability", "execution", "entrypoint", "load", "wheel", "provider"), str),
+        **dict.fromkeys(("schema?", "group?", "api?", "summary?", "icon?", "author?", "license?", "homepage?"), str),
+        "requires": {
+            "core": str, "python": str, "frameworks": TEXTS, "methods": [str], "backends": [str],
+        },
+        "keywords?": [str],
+    },
+    "readme?": bool,
+    "icon_digest?": str,
+    "import_roots": [str],
+    "wheel?": {"requires_python": str, "requires_dist": [str], "entry_point": str, "version": str},
+}  # fmt: skip
+"""What readers rely on, whoever wrote the record. Other keys may come with a later release."""
+PLUGIN: Final = Kind("plugin", "plugins", check, MAX_BYTES, MAX_FILES, FACTS)

@@ -34,12 +34,21 @@ def travels(manifest: Mapping[str, Any]) -> bool:
 
 def core_range(plugin: str, wanted: str, core_version: str) -> Refusal | None:
     """The page's words where `requires.core` does not admit this version: E-INSTALL-010; else None."""
-    from packaging.specifiers import SpecifierSet
-
-    if not wanted or SpecifierSet(wanted).contains(core_version, prereleases=True):
+    if not wanted or _admits(wanted, core_version):
         return None
     message = f"plugin {plugin} requires SDK {wanted}, this one is {core_version}"
     return Refusal("E-INSTALL-010", message, field="requires.core", found=core_version, allowed=wanted)
+
+
+def _admits(spec: str, version: str) -> bool:
+    """Whether the range holds the version. What is no range holds none: the words come from a record, which its owner wrote."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return SpecifierSet(spec).contains(Version(version), prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return False
 
 
 def unmet(plugin: str, manifest: Mapping[str, Any], job: JobFacts) -> Iterator[Refusal]:
@@ -57,9 +66,6 @@ def unmet(plugin: str, manifest: Mapping[str, Any], job: JobFacts) -> Iterator[R
 
 
 def _framework(plugin: str, wanted: Mapping[str, str], job: JobFacts) -> Iterator[Refusal]:
-    from packaging.specifiers import SpecifierSet
-    from packaging.version import InvalidVersion, Version
-
     if not wanted:
         return
     listed = ", ".join(f"{name}{spec}" for name, spec in wanted.items())
@@ -68,13 +74,8 @@ def _framework(plugin: str, wanted: Mapping[str, str], job: JobFacts) -> Iterato
         message = f"plugin {plugin} is for {listed}"
         yield Refusal("E-INSTALL-011", message, field="requires.frameworks", found=found, allowed=listed)
         return
-    if not (spec := wanted[job.framework]):
-        return
-    try:
-        fits = SpecifierSet(spec).contains(Version(job.framework_version), prereleases=True)
-    except InvalidVersion:
-        fits = False
-    if not fits:
+    spec = wanted[job.framework]
+    if spec and not _admits(spec, job.framework_version):
         message = f"plugin {plugin} is for {job.framework}{spec}"
         yield Refusal("E-INSTALL-011", message, field="requires.frameworks", found=found, allowed=listed)
 

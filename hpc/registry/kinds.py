@@ -21,10 +21,14 @@ class Checked:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of record. `check` reads a folder, runs none of it, and raises Refusal(s) for content that has no place on the shelf."""
+    """One kind of record. `check` reads a folder, runs none of it, and raises Refusal(s) for content that has no place on the shelf.
+
+    `facts` is the shape (`hpc.registry.shapes`) that readers of a record's facts rely on.
+    """
 
     name: str
     shelf: str
     check: Callable[[Path], Checked]
     max_bytes: int
     max_files: int
+    facts: Any = field(default_factory=dict)

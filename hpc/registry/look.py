@@ -17,6 +17,7 @@ from tuneplane.record.digest import MAX_DEPTH, is_relative
 
 from hpc.registry.problems import TAMPERED, Problem, is_gone, is_stale, of_error
 from hpc.registry.records import RecordError, decode_record, read_raw
+from hpc.registry.shapes import misfit
 from hpc.registry.shelf import CONTENT, RECORD
 from hpc.registry.trees import FOLDER
 
@@ -31,11 +32,14 @@ _RECORD: Final = stat.S_IFREG | 0o444
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}").fullmatch
 _USUAL: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*/)*[A-Za-z0-9_][A-Za-z0-9_.+-]*").fullmatch
 """Paths that need no closer look; an audit asks for every file of every version."""
+_PUBLISHED: Final = {
+    "method?": str, "actor?": str, "uid?": int, "at?": str, "archive_sha256?": str, "core_version?": str,
+}  # fmt: skip
 ENTRY_KEYS: Final = frozenset(("path", "type", "exec", "size", "sha256"))
 
 
 class Subject(NamedTuple):
-    """Which version a folder is meant to hold, whose uid it must have, and its path for messages."""
+    """Which version a folder is meant to hold, whose uid it must have, its path for messages, and the shape of its kind's facts."""
 
     kind: str
     owner: str
@@ -43,6 +47,7 @@ class Subject(NamedTuple):
     version: str
     uid: int
     where: str
+    facts: Any
 
 
 class Look(NamedTuple):
@@ -145,9 +150,10 @@ def check_record(record: Mapping[str, Any], subject: Subject) -> None:
     if record["starts"] not in ("enabled", "disabled"):
         raise RecordError(f"starts as {record['starts']!r:.80}")
     files = record["files"]
-    shapes = isinstance(files, list) and isinstance(record["facts"], dict) and isinstance(record["published"], dict)
-    if not shapes or type(record["size"]) is not int:
+    if not isinstance(files, list) or type(record["size"]) is not int:
         raise RecordError("has a field of another shape")
+    if bad := misfit(record["facts"], subject.facts, "facts") or misfit(record["published"], _PUBLISHED, "published"):
+        raise RecordError(f"has a field of another shape: {bad}")
     total = 0
     for entry in files:
         if not _is_entry(entry):

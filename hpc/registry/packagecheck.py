@@ -93,7 +93,8 @@ class _Visit:
 
     def _version(self, fd: int, version: str) -> None:
         out, where = self.out, f"{self.where}/{version}"
-        seen = self._look(fd, Subject(self.kind.name, self.owner, self.name, version, self.uid, where))
+        subject = Subject(self.kind.name, self.owner, self.name, version, self.uid, where, self.kind.facts)
+        seen = self._look(fd, subject)
         out.versions += 1
         out.problems += seen.problems
         seal = self.seals.get(version)

@@ -151,7 +151,8 @@ def load(shelf: Shelf, ref: Ref, uid: int) -> Version:
 def look_at(shelf: Shelf, ref: Ref, uid: int) -> tuple[Mapping[str, Any] | None, list[Problem]]:
     """The record and what a quick look finds wrong, by absolute path. A stale handle is tried again by path, twice."""
     package = shelf.package(ref.owner, ref.name)
-    subject = Subject(shelf.kind.name, ref.owner, ref.name, ref.version, uid, str(package / ref.version))
+    kind, where = shelf.kind, str(package / ref.version)
+    subject = Subject(kind.name, ref.owner, ref.name, ref.version, uid, where, kind.facts)
     for attempt in (0, 1, 2):
         try:
             fd = os.open(package, FOLDER)
