@@ -90,6 +90,12 @@ KINDS: dict[str, ErrorKind] = table(
         "Set it in config.yaml under `training`, or with `--set`.",
     ),
     ErrorKind(
+        "E-TRAIN-018",
+        "a reward function cannot be used",
+        "The experiment has no rewards.py, it cannot be imported, or it has no function of that name.",
+        "Write the function into the experiment's rewards.py, and its name into reward_functions.",
+    ),
+    ErrorKind(
         "E-TRAIN-020",
         "the rows cannot be read",
         "The file is missing or not readable in the job.",
@@ -202,6 +208,12 @@ KINDS: dict[str, ErrorKind] = table(
         "the loss is no number any more",
         "Loss or gradient norm became NaN or infinite. The checkpoint before it stands.",
         "Lower learning_rate, add warmup_steps, check the rows near that step.",
+    ),
+    ErrorKind(
+        "E-TRAIN-047",
+        "a reward function gave no rewards",
+        "It must return one finite number for each answer.",
+        "Mend the function; an answer that deserves nothing gets 0.",
     ),
     ErrorKind(
         "E-TRAIN-060",

@@ -12,7 +12,16 @@ from hpc.catalog.locks import admits_core
 from hpc.catalog.shelf import Catalogue
 from hpc.catalog.shipped import shipped
 
-METHODS = ["custom/custom", "deepspeed/distill", "deepspeed/dpo", "deepspeed/kto", "deepspeed/rm", "deepspeed/sft", "evalkit/behaviour"]
+METHODS = [
+    "custom/custom",
+    "deepspeed/distill",
+    "deepspeed/dpo",
+    "deepspeed/grpo",
+    "deepspeed/kto",
+    "deepspeed/rm",
+    "deepspeed/sft",
+    "evalkit/behaviour",
+]
 
 
 def test_the_shipped_catalogue_has_these_methods() -> None:
@@ -51,7 +60,9 @@ def test_a_recipe_declares_exactly_what_the_training_program_reads(table: Table[
         n: (p.type, p.default, p.required, p.min, p.max, p.exclusive_min, tuple(p.choices), p.doc)
         for n, p in recipe.typed.params.items()
     }
-    assert declared == {f.name: (f.kind, f.default, f.default is None, f.low, f.high, f.above, f.choices, f.doc) for f in table.fields}
+    assert declared == {
+        f.name: (f.kind, f.default, f.default is None, f.low, f.high, f.above, f.choices, f.doc) for f in table.fields
+    }
     assert all(p.path == f"training.{n}" and p.group for n, p in recipe.typed.params.items())
     assert recipe.configured({"training": {"lora_rank": 8}}) == {"lora_rank": 8}
 

@@ -192,3 +192,18 @@ def test_both_answers_of_a_pair_lose_the_same_turns(tokenizer: Any) -> None:
         assert "What is 1 + 2?" not in asked(tokenizer, got[0])
         assert learnt(tokenizer, got[0]) == "6<|im_end|>\n"
         assert len(got[1].ids) <= room
+
+
+def test_a_prompt_ends_where_the_answer_is_to_begin_and_loses_its_oldest_turns(tokenizer: Any) -> None:
+    talk = (*turn("What is 1 + 2?", "3"), {"role": "user", "content": "What is 3 + 3?"})
+    row = Row(1, messages=talk, open=True)
+    whole = one(tokenizer, row)
+    assert isinstance(whole, Encoded)
+    assert len(whole.ids) == whole.prompt
+    assert asked(tokenizer, whole).endswith("What is 3 + 3?<|im_end|>\n<|im_start|>assistant\n")
+    cut = one(tokenizer, row, len(whole.ids) - 1, "truncate")
+    assert "What is 1 + 2?" in asked(tokenizer, whole)
+    assert "What is 1 + 2?" not in asked(tokenizer, cut)
+    assert isinstance(cut, Encoded)
+    assert one(tokenizer, row, len(cut.ids), "truncate") == cut
+    assert one(tokenizer, row, len(cut.ids) - 1, "truncate") == "unfit"

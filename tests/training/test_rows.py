@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tuneplane.training.refusals import Refused
-from tuneplane.training.rows import FORMS, MAX_FAULTS, parse_row, read_examples, read_rows
+from tuneplane.training.rows import FORMS, MAX_FAULTS, parse_row, read_examples, read_objects, read_rows
 
 USER = {"role": "user", "content": "q"}
 ANSWER = {"role": "assistant", "content": "a"}
@@ -113,6 +113,23 @@ def test_judged_answers_have_a_label_that_is_true_or_false() -> None:
         for label in (1, "yes", None):
             with pytest.raises(ValueError, match="`label` is neither true nor false"):
                 FORMS["judged"]({**value, "label": label}, 1)
+
+
+def test_prompts_have_no_answer_yet() -> None:
+    (chat,) = FORMS["prompt"]({"prompt": [USER], "answer": "a"}, 3).rows
+    (text,) = FORMS["prompt"]({"prompt": "q"}, 4).rows
+    assert (chat.messages, chat.open, chat.line) == ((USER,), True, 3)
+    assert (text.prompt, text.completion, text.open, text.line) == ("q", "", True, 4)
+    for value in ([], {"prompt": ""}, {"messages": [USER]}, {"prompt": []}, {"prompt": [{"role": "user"}]}):
+        with pytest.raises(ValueError, match=r"not an object|neither text nor a list|not a list|is not text"):
+            FORMS["prompt"](value, 1)
+
+
+def test_the_objects_of_some_lines(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a", "n": 1}\n\n{"prompt": "b", "n": 2}\n{"prompt": "c", "n": 3}\n')
+    assert [o["n"] for o in read_objects(path, [1, 4])] == [1, 3]
+    assert read_objects(path, []) == []
 
 
 def test_a_line_of_another_form_is_named(tmp_path: Path) -> None:

@@ -158,3 +158,15 @@ def test_a_pair_is_over_long_when_one_of_its_answers_is(
     found = tokens.meta["counts"]
     assert tuple(found[k] for k in ("kept", "truncated", "skipped", "unfit")) == counts
     assert max(tokens.length(i) for i in range(len(tokens))) <= 20
+
+
+def test_prompts_know_their_lines_and_keep_their_room(tmp_path: Path, tokenizer: Any) -> None:
+    source = tmp_path / "prompts.jsonl"
+    source.write_text("".join(json.dumps({"prompt": "p" + " 1" * n}) + "\n" for n in (1, 40, 9)))
+    tokens = open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 19, "skip"), "prompt"))
+    assert tokens.lines.tolist() == [1, 3]
+    assert [tokenizer.decode(tokens.row(i)[0]) for i in range(2)] == ["p 1", "p" + " 1" * 9]
+    assert [tokens.targets(i) for i in range(2)] == [0, 0]
+    assert tokens.length(1) == 19
+    cut = open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 19, "truncate"), "prompt"))
+    assert cut.meta["counts"] == {"read": 3, "kept": 2, "truncated": 0, "skipped": 0, "unfit": 1}

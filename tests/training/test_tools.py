@@ -46,6 +46,15 @@ def test_judged_sums_are_labelled_as_they_are() -> None:
     assert 100 < sum(labels) < 200
 
 
+def test_prompts_of_sums_have_the_right_answer_beside_them() -> None:
+    train, _ = make(20, 5, 4, "prompt")
+    for line in train:
+        value = json.loads(line)
+        a, b = value["prompt"][1]["content"].removeprefix("What is ").removesuffix("?").split(" + ")
+        assert value["answer"] == str(int(a) + int(b))
+        assert [m["role"] for m in value["prompt"]] == ["system", "user"]
+
+
 def test_sums_writes_two_files_and_refuses_more_rows_than_there_are(tmp_path: Path) -> None:
     out = tmp_path / "a" / "sums.jsonl"
     command = [sys.executable, "-m", "tuneplane.training.sums", str(out), "--seed", "1"]

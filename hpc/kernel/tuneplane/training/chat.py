@@ -88,9 +88,11 @@ class Encoder:
         return self._render(messages, ask=True)
 
     def _texts(self, row: Row) -> tuple[str, str]:
-        """The prompt and the whole row as text."""
+        """The prompt and the whole row as text; of an open row both are the prompt."""
         if not row.messages:
             return row.prompt, row.prompt + row.completion
+        if row.open:
+            return (self._asked(row.messages),) * 2
         return self._asked(row.messages[:-1]), self._render(row.messages, ask=False)
 
     def _render(self, messages: Sequence[Message], *, ask: bool) -> str:
@@ -101,12 +103,12 @@ class Encoder:
 
     def _join(self, row: Row, prompt: list[int], whole: list[int]) -> Encoded | Reason:
         if not row.messages:
-            prompt, whole = self._begin + prompt, self._begin + whole + self._end
+            prompt, whole = self._begin + prompt, self._begin + whole + ([] if row.open else self._end)
         if whole[: len(prompt)] != prompt:
             return self._reason(
                 row, "E-TRAIN-023", "its prompt is no exact token prefix of the whole row", at=prompt, of=whole
             )
-        if len(whole) == len(prompt):
+        if len(whole) == len(prompt) and not row.open:
             return self._reason(row, "E-TRAIN-023", "it has no token to learn from")
         return Encoded(whole, len(prompt))
 
@@ -147,14 +149,14 @@ class Encoder:
                 break
             talks, got = fewer, []
             for row, talk in zip(rows, talks, strict=True):
-                shorter_row = Row(row.line, messages=talk)
+                shorter_row = replace(row, messages=talk)
                 texts = self._texts(shorter_row)
                 prompt, whole = (self.tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts)
                 joined = self._join(shorter_row, prompt, whole)
                 if isinstance(joined, Reason):
                     return joined
                 got.append(joined)
-        if max(g.prompt for g in got) >= self.max_length:
+        if max(g.prompt + (not row.open) for g, row in zip(got, rows, strict=True)) > self.max_length:
             return "unfit"
         return [Encoded(g.ids[: self.max_length], g.prompt, cut=True) for g in got]
 

@@ -14,9 +14,11 @@ from tuneplane.training.tokens import Tokens, ensure, open_tokens
 
 
 def tokens(
-    job: Job, name: str, model_folder: Path, tokenizer: Any, settings: Settings, form: str = "answer"
+    job: Job, name: str, model_folder: Path, tokenizer: Any, settings: Settings, form: str = "answer", room: int = 0
 ) -> Tokens | None:
     """The tokens of the input `name` (`train`, `validation`), rows of `form`; None where the job has no such input. A collective.
+
+    `room` tokens of `max_length` are left for answers to come.
 
     They are kept in `RUN_DIR/cache/tokens` by content, so that a later attempt finds them. The wait is bounded by `start_timeout_s`; a warning
     during the work ends it on all ranks.
@@ -27,7 +29,7 @@ def tokens(
     cache = job.place.run_dir / "cache" / "tokens"
 
     def work() -> str:
-        encoder = Encoder(tokenizer, settings.max_length, settings.over_long, source.name)
+        encoder = Encoder(tokenizer, settings.max_length - room, settings.over_long, source.name)
         return ensure(cache, source, tokenizer_digest(model_folder), encoder, form, check=warning.check).name
 
     folder = job.peers.once(f"tokenise {name}", work, job.launch.policies.start_timeout_s)

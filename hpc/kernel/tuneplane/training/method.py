@@ -33,7 +33,7 @@ class Method(Protocol):
         ...
 
     def validate(self, engine: Engine) -> dict[str, float]:
-        """Means over held-out rows, equal on all ranks, `loss` among them; empty without such rows."""
+        """Means over held-out rows, equal on all ranks, `loss` among them where the method has one there; empty without such rows."""
         ...
 
     def state(self, step: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class FirstBatch:
         self.step_s = round(self._age(), 2)
 
 
-def before(job: Job, settings: Settings, method: RowMethod) -> list[str]:
+def before(job: Job, method: RowMethod) -> list[str]:
     """The facts of the run, before anything dear is done."""
     place, counts = job.place, method.train.meta["counts"]
     left_out = (
@@ -40,7 +40,7 @@ def before(job: Job, settings: Settings, method: RowMethod) -> list[str]:
     return [
         f"run {place.run_id} attempt {place.attempt}: {method.name} on {place.world_size} ranks, {nodes} nodes, {job.device.type}",
         f"rows {counts['kept']} of {counts['read']} ({left_out}), {thousands(method.train.meta['tokens'])} tokens",
-        f"global batch {method.global_batch} = {settings.micro_batch_size} x {settings.gradient_accumulation} accumulated x {place.world_size} ranks",
+        method.arithmetic(),
         *method.facts(),
     ]
 

@@ -56,7 +56,7 @@ class RowMethod:
         self.on_first_batch: Callable[[], None] = lambda: None
         self.order = Order(train.examples, settings.seed)
         self._round = settings.micro_batch_size * peers.place.world_size
-        self.global_batch = self._round * settings.gradient_accumulation
+        self.global_batch = self.examples_a_step()
         self.total_steps = settings.max_steps or steps_for(train.examples, settings.epochs, self.global_batch)
 
     def lost(self, engine: Engine, tokens: Tokens, ids: Sequence[int], whole: Whole) -> tuple[Any, dict[str, float]]:
@@ -69,6 +69,19 @@ class RowMethod:
 
     def before(self, engine: Engine, tokens: Tokens, shares: Sequence[Share], whole: Whole) -> None:
         """Called on all ranks before the losses of `whole`, for what a loss needs to know of all of it."""
+
+    def examples_a_step(self) -> int:
+        """Examples that all ranks take in a step."""
+        return self._round * self.settings.gradient_accumulation
+
+    def arithmetic(self) -> str:
+        """How the global batch comes about, for people."""
+        micro, more, ranks = (
+            self.settings.micro_batch_size,
+            self.settings.gradient_accumulation,
+            self.peers.place.world_size,
+        )
+        return f"global batch {micro * more * ranks} = {micro} x {more} accumulated x {ranks} ranks"
 
     def facts(self) -> list[str]:
         """Lines about the rows for people, before the first step."""
@@ -108,7 +121,7 @@ class RowMethod:
             summed, more = self.lost(engine, self.train, share.ids, whole)
             engine.backward(summed * scale)
             lost += float(summed.detach())
-            _add(means, more)
+            add(means, more)
         return Outcome(lost / self.divisor(whole), engine.step(learning_rate), whole.tokens, means)
 
     def _mine(self, ids: Sequence[int]) -> Sequence[int]:
@@ -146,7 +159,7 @@ class RowMethod:
                 self._watchdog.again()
                 summed, more = self.lost(engine, held_out, share.ids, whole)
                 found = {"loss": float(summed), **more}
-                _add(sums, found if share.counted else dict.fromkeys(found, 0.0))
+                add(sums, found if share.counted else dict.fromkeys(found, 0.0))
         engine.train()
         totals = dict(zip(sums, self.peers.total(list(sums.values())), strict=True))
         return totals | {"loss": totals["loss"] / self.divisor(whole)}
@@ -180,6 +193,7 @@ class RowMethod:
         }
 
 
-def _add(sums: dict[str, float], more: dict[str, float]) -> None:
+def add(sums: dict[str, float], more: dict[str, float]) -> None:
+    """Add each of `more` to the sum of its name."""
     for name, value in more.items():
         sums[name] = sums.get(name, 0.0) + value

@@ -1,8 +1,9 @@
-"""Rows of a JSONL file in one of three forms, checked line by line. Standard library only.
+"""Rows of a JSONL file in one of four forms, checked line by line. Standard library only.
 
     answer      {"messages": [...]} or {"prompt": …, "completion": …}
     preference  {"prompt": …, "chosen": …, "rejected": …}, or `chosen` and `rejected` as whole conversations that differ in their last message
     judged      an answer, and `"label": true` (good) or `false` (bad)
+    prompt      {"prompt": …}, to be answered by the model; what else the object holds is for reward functions
 
 `prompt` and its answers are all text, or all lists of messages.
 """
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +26,16 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One example. `line` counts from 1. Conversations have `messages` (the last one is the answer), plain text has the two others."""
+    """One example. `line` counts from 1. Conversations have `messages` (the last one is the answer), plain text has the two others.
+
+    A row that is `open` has no answer yet.
+    """
 
     line: int
     messages: tuple[Message, ...] = ()
     prompt: str = ""
     completion: str = ""
+    open: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,10 +142,35 @@ def parse_judged(value: Any, line: int) -> Example:
     return Example((row,), value["label"])
 
 
+def parse_prompt(value: Any, line: int) -> Example:
+    """One parsed line as a prompt without an answer. Raises ValueError with the reason."""
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    prompt = value.get("prompt")
+    if isinstance(prompt, list):
+        return Example((Row(line, messages=_messages(prompt, "prompt", answer=False), open=True),))
+    if not isinstance(prompt, str) or not prompt:
+        raise ValueError("`prompt` is neither text nor a list of messages")
+    return Example((Row(line, prompt=prompt, open=True),))
+
+
+def read_objects(path: str | os.PathLike[str], lines: Iterable[int]) -> list[dict[str, Any]]:
+    """The parsed objects on these lines (from 1, rising), as they stand in the file."""
+    wanted, out = iter(lines), []
+    with open(path, "rb") as stream:
+        number = next(wanted, 0)
+        for at, line in enumerate(stream, 1):
+            if at == number:
+                out.append(dict(parse_json(line)))
+                number = next(wanted, 0)
+    return out
+
+
 FORMS: dict[str, Callable[[Any, int], Example]] = {
     "answer": lambda value, line: Example((parse_row(value, line),)),
     "preference": parse_preference,
     "judged": parse_judged,
+    "prompt": parse_prompt,
 }
 
 

@@ -1,9 +1,10 @@
 """A data set with known answers: small additions as conversations. Standard library only.
 
-    python -m tuneplane.training.sums OUT.jsonl --rows 400 --seed 1 [--form preference|judged] [--wrong near|far]
+    python -m tuneplane.training.sums OUT.jsonl --rows 400 --seed 1 [--form preference|judged|prompt] [--wrong near|far]
 
 writes OUT.jsonl and OUT.heldout.jsonl; no sum of the second stands in the first. The same arguments give the same bytes. Rows of the form
-`preference` have the right and a wrong sum; `judged` rows have either, with a label. A near wrong sum is off by 1 to 9, a far one by hundreds.
+`preference` have the right and a wrong sum; `judged` rows have either, with a label; `prompt` rows have the right sum as `answer`. A near wrong
+sum is off by 1 to 9, a far one by hundreds.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def make(rows: int, held_out: int, seed: int, form: str = "answer", wrong: str =
         "answer": row,
         "preference": lambda a, b: preference(a, b, wrong, draw),
         "judged": lambda a, b: judged(a, b, wrong, draw),
+        "prompt": lambda a, b: json.dumps({"prompt": prompt(a, b), "answer": str(a + b)}),
     }[form]
     made = [lines(a, b) for a, b in pairs[: rows + held_out]]
     return made[:rows], made[rows:]
@@ -84,7 +86,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--held-out", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--form", choices=("answer", "preference", "judged"), default="answer")
+    parser.add_argument("--form", choices=("answer", "preference", "judged", "prompt"), default="answer")
     parser.add_argument("--wrong", choices=("near", "far"), default="near", help="how wrong the wrong sums are")
     args = parser.parse_args()
     try:

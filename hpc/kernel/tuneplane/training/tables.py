@@ -125,5 +125,86 @@ DISTILL = Table(
     ),
 )
 
-TABLES: dict[str, Table[Any]] = {t.method: t for t in (DPO, RM, KTO, DISTILL)}
+
+@dataclass(frozen=True)
+class GrpoSettings(Settings):
+    """Settings of `deepspeed/grpo`."""
+
+    reward_functions: str
+    num_generations: int
+    max_completion_length: int
+    temperature: float
+    generation_batch_size: int
+    num_iterations: int
+    loss_type: str
+    epsilon: float
+    epsilon_high: float
+    beta: float
+    scale_rewards: bool
+
+    def faults(self) -> list[Reason]:
+        out = []
+        answers = self.micro_batch_size * self.gradient_accumulation
+        if answers % self.num_generations:
+            text = "a rank's answers of a step are not whole groups"
+            found = f"{self.micro_batch_size} x {self.gradient_accumulation} answers"
+            allowed = f"a multiple of num_generations ({self.num_generations})"
+            out.append(Reason("E-TRAIN-016", text, "hyperparams.micro_batch_size", found, allowed))
+        if self.max_length - self.max_completion_length < 8:
+            text, allowed = "leaves no room for a prompt", f"at most max_length - 8 ({self.max_length - 8})"
+            found = str(self.max_completion_length)
+            out.append(Reason("E-TRAIN-016", text, "hyperparams.max_completion_length", found, allowed))
+        if self.beta and not self.lora:
+            text, allowed = (
+                "the reference is the model without its adapters, and there are none",
+                "0, or lora_rank above 0",
+            )
+            out.append(Reason("E-TRAIN-016", text, "hyperparams.beta", str(self.beta), allowed))
+        if self.lora_dropout:
+            text = "the model that answers must be the one that is trained"
+            out.append(Reason("E-TRAIN-016", text, "hyperparams.lora_dropout", str(self.lora_dropout), "0"))
+        return out
+
+
+GRPO = Table(
+    "grpo",
+    GrpoSettings,
+    _fields(
+        Field(
+            "reward_functions",
+            "str",
+            "exact_match",
+            "functions of the experiment's rewards.py, with commas; their sum counts",
+        ),
+        Field("num_generations", "int", 8, "answers to each prompt: a group", 2, 4096),
+        Field(
+            "max_completion_length",
+            "int",
+            256,
+            "longest answer in tokens; prompts have what is left of max_length",
+            1,
+            1_000_000,
+        ),
+        Field("temperature", "float", 1.0, "of the drawing, and of all log-probabilities", 0, 100, above=True),
+        Field(
+            "generation_batch_size", "int", 0, "answers that a rank draws at once; 0 = all of its step", 0, 1_000_000
+        ),
+        Field("num_iterations", "int", 1, "updates with the answers of a step", 1, 1000),
+        Field(
+            "loss_type",
+            "enum",
+            "dapo",
+            "tokens weigh the same in the batch (dapo), in their answer (grpo), in every batch (dr_grpo)",
+            choices=("dapo", "grpo", "dr_grpo"),
+        ),
+        Field("epsilon", "float", 0.2, "how far below 1 a ratio still counts", 0, 1, above=True),
+        Field("epsilon_high", "float", 0.2, "how far above 1 a ratio still counts", 0, 100, above=True),
+        Field("beta", "float", 0.0, "weight of the divergence from the initial model; needs LoRA", 0, 100),
+        Field("scale_rewards", "bool", True, "divide advantages by their group's standard deviation"),
+        learning_rate=1e-5,
+        micro_batch_size=8,
+    ),
+)
+
+TABLES: dict[str, Table[Any]] = {t.method: t for t in (DPO, RM, KTO, DISTILL, GRPO)}
 """Methods other than sft."""

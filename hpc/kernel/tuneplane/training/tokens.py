@@ -20,7 +20,7 @@ from tuneplane.training.rows import MAX_FAULTS, Example, read_examples
 
 FORMAT = "tuneplane-hpc/tokens/v2"
 _FILES = {"ids.bin": "<i4", "offsets.bin": "<i8", "prompts.bin": "<i4"}
-_LABELS = {"labels.bin": "<i1"}
+_MORE = {"judged": {"labels.bin": "<i1"}, "prompt": {"lines.bin": "<i4"}}
 _CHUNK = 512
 
 
@@ -29,7 +29,7 @@ class Tokens:
     """Rows as ids. `ids[offsets[i]:offsets[i + 1]]` is row i, of which the first `prompts[i]` ids carry no loss. `meta` holds the counts.
 
     Of preferences, rows 2 k and 2 k + 1 are the chosen and the rejected answer of pair k. `labels[i]` is 1 where the judged answer i is good;
-    None where nothing is judged.
+    None where nothing is judged. `lines[i]` is the line of prompt i in its file, from 1; None for other forms.
     """
 
     ids: Any
@@ -37,6 +37,7 @@ class Tokens:
     prompts: Any
     meta: dict[str, Any]
     labels: Any = None
+    lines: Any = None
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -75,12 +76,13 @@ def open_tokens(folder: str | os.PathLike[str]) -> Tokens:
         if os.path.getsize(base / name) != meta["files"][name]["size"]:
             raise ValueError(f"{base / name}: not the size that was written")
         arrays.append(np.memmap(base / name, dtype=kind, mode="r"))
-    return Tokens(*arrays[:3], meta, *arrays[3:])
+    more = dict(zip(_MORE.get(meta["form"], {}), arrays[3:], strict=True))
+    return Tokens(arrays[0], arrays[1], arrays[2], meta, more.get("labels.bin"), more.get("lines.bin"))
 
 
 def _files(form: str) -> dict[str, str]:
     """Names and number types of the arrays of a form."""
-    return _FILES | (_LABELS if form == "judged" else {})
+    return _FILES | _MORE.get(form, {})
 
 
 def key_of(source_digest: str, tokenizer_digest: str, max_length: int, over_long: str, form: str) -> str:
@@ -145,7 +147,8 @@ def _write(
     folder: Path, examples: Iterable[Example], encoder: Encoder, form: str, check: Callable[[], None]
 ) -> dict[str, Any]:
     counts = {"read": 0, "kept": 0, "truncated": 0, "skipped": 0, "unfit": 0}
-    offsets, prompts, labels, wrong = array("q", [0]), array("i"), array("b"), list[Reason]()
+    offsets, prompts, labels, lines = array("q", [0]), array("i"), array("b"), array("i")
+    wrong: list[Reason] = []
     with open(folder / "ids.bin", "wb") as stream:
         for chunk in _chunks(examples):
             check()
@@ -158,6 +161,7 @@ def _write(
                 else:
                     _add(got, stream, offsets, prompts)
                     labels.append(example.good)
+                    lines.append(example.line)
                     counts["kept"] += 1
                     counts["truncated"] += any(g.cut for g in got)
             if len(wrong) >= MAX_FAULTS:
@@ -169,7 +173,7 @@ def _write(
         stream.flush()
         os.fchmod(stream.fileno(), 0o644)
         os.fsync(stream.fileno())
-    arrays = {"offsets.bin": offsets, "prompts.bin": prompts, "labels.bin": labels}
+    arrays = {"offsets.bin": offsets, "prompts.bin": prompts, "labels.bin": labels, "lines.bin": lines}
     for name in _files(form).keys() & arrays.keys():
         write_new(folder / name, arrays[name].tobytes())
     files = {n: {"size": os.path.getsize(folder / n), "sha256": digest_file(folder / n)} for n in _files(form)}

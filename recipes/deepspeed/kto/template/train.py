@@ -30,7 +30,7 @@ def train(job: Job) -> None:
     held_out = data.tokens(job, "validation", folder, tokenizer, chosen, "judged")
     method = Kto(train_rows, held_out, chosen, job.peers, tokenizer.pad_token_id, job.watchdog)
     reporter = Reporter(job.place.out_dir, job.peers.first, chosen.log_steps, method.total_steps)
-    for line in report.before(job, chosen, method):
+    for line in report.before(job, method):
         reporter.say(line)
 
     # 2. Model and engine: the same seed everywhere while new weights are made, then one of its own for each rank's dropout.

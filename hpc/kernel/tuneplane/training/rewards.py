@@ -1,0 +1,70 @@
+"""Reward functions of the experiment: found by name in its rewards.py, called as TRL calls them, their answers checked."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuneplane.training.refusals import refuse
+
+FILE = "rewards.py"
+_FIELD = "hyperparams.reward_functions"
+Function = Callable[..., Sequence[float]]
+
+
+def load_functions(folder: Path, names: str) -> dict[str, Function]:
+    """The functions of `folder`/rewards.py that `names` lists with commas. Runs the file. Raises Refused."""
+    path = folder / FILE
+    spec = importlib.util.spec_from_file_location("rewards", path) if path.is_file() else None
+    if spec is None or spec.loader is None:
+        raise refuse("E-TRAIN-018", "there is no rewards.py in the experiment", field=_FIELD, found=str(folder))
+    module = sys.modules["rewards"] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as exc:  # the user's own code
+        raise refuse("E-TRAIN-018", f"cannot be imported: {type(exc).__name__}: {exc}", field=str(path)) from exc
+    wanted = [n.strip() for n in names.split(",") if n.strip()]
+    wrong = [n for n in wanted if not callable(getattr(module, n, None))]
+    if wrong or not wanted:
+        has = sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
+        raise refuse("E-TRAIN-018", "no such function", field=_FIELD, found=", ".join(wrong), allowed=", ".join(has))
+    return {name: getattr(module, name) for name in wanted}
+
+
+def score(
+    functions: Mapping[str, Function], rows: Sequence[Mapping[str, Any]], texts: Sequence[str]
+) -> dict[str, list[float]]:
+    """What each function gives to each answer: `f(prompts=…, completions=…, **columns)`, with a list an argument.
+
+    Of a conversation a completion is a list of one message of the assistant. `columns` are the rows' other keys; None where a row lacks one.
+    Raises Refused when a function gives anything but one finite number an answer.
+    """
+    prompts = [row["prompt"] for row in rows]
+    completions: list[Any] = [
+        text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    names = sorted({name for row in rows for name in row} - {"prompt", "prompts", "completions"})
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return {
+        name: _checked(name, function(prompts=prompts, completions=completions, **columns), len(rows))
+        for name, function in functions.items()
+    }
+
+
+def _checked(name: str, values: Any, count: int) -> list[float]:
+    try:
+        found = [float(v) for v in values]
+    except (TypeError, ValueError) as exc:
+        raise refuse("E-TRAIN-047", f"does not give a list of numbers: {exc}", field=name) from exc
+    if len(found) != count:
+        raise refuse(
+            "E-TRAIN-047", "gives another number of values", field=name, found=str(len(found)), allowed=str(count)
+        )
+    if wrong := [v for v in found if not math.isfinite(v)]:
+        raise refuse("E-TRAIN-047", "gives what is no finite number", field=name, found=str(wrong[0]))
+    return found
