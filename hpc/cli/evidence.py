@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hpc.cli.desk import Desk
     from hpc.evidence.export import Plan
+    from hpc.evidence.judge import Judgement, Pins
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 allow_option = click.option(
@@ -80,9 +81,8 @@ def _write(planned: Plan, target: Path, *, as_json: bool) -> None:
 @click.option("--witness", type=click.Path(path_type=Path), metavar="FILE", help="A checkpoint that a witness kept.")
 @json_option
 def verify(file: Path, log_key: str, admission_key: str, witness: Path | None, as_json: bool) -> int:
-    """Judge an evidence bundle (the tar, or the folder it was unpacked to): exit 0 verified, 1 incomplete, 2 tampered."""
-    from hpc.evidence.export import judge_archive
-    from hpc.evidence.judge import Pins, judge
+    """Judge an evidence bundle (the tar, or the folder it was unpacked to), or a .tlog-proof: exit 0 verified, 1 incomplete, 2 tampered."""
+    from hpc.evidence.judge import Pins
     from hpc.evidence.note import MAX_NOTE
     from hpc.store.faults import refusal
 
@@ -93,13 +93,29 @@ def verify(file: Path, log_key: str, admission_key: str, witness: Path | None, a
                 seen = stream.read(MAX_NOTE + 1)
         except OSError as exc:
             raise refusal(exc, witness, "read the witness's checkpoint") from exc
-    pins = Pins(log_key, admission_key, seen)
-    found = judge(file.resolve(), pins) if file.is_dir() else judge_archive(file, pins)
+    found = _judge(file, Pins(log_key, admission_key, seen))
     if as_json:
         print_json(found.as_json())
     else:
         click.echo("\n".join(found.lines()))
     return found.exit
+
+
+def _judge(file: Path, pins: Pins) -> Judgement:
+    from tuneplane.record.files import read_bytes
+
+    from hpc.evidence.export import judge_archive
+    from hpc.evidence.judge import judge, judge_proof
+    from hpc.evidence.proof import SUFFIX
+
+    if file.is_dir():
+        return judge(file.resolve(), pins)
+    if not file.name.endswith(SUFFIX):
+        return judge_archive(file, pins)
+    try:
+        return judge_proof(file.name, read_bytes(file, limit=1 << 20), pins)
+    except (OSError, ValueError) as exc:
+        raise Refusal("E-EVID-013", str(exc), field=str(file)) from exc
 
 
 @click.command(context_settings=SETTINGS)

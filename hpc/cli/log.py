@@ -13,7 +13,7 @@ import click
 from tuneplane.contract import exits
 from tuneplane.record.times import utc_now
 
-from hpc.cli.context import json_option, print_json, storage_root
+from hpc.cli.context import GivenPath, json_option, print_json, storage_root
 from hpc.errors import Refusal
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _add(root: StorageRoot, *, everything: bool) -> tuple[Any, Head, int]:
 
 @log.command()
 @click.argument("digest")
-@click.option("-o", "output", type=click.Path(path_type=Path), metavar="FILE", help="Write the proof there.")
+@click.option("-o", "output", type=GivenPath(), metavar="FILE", help="Write the proof there.")
 @key_option
 @json_option
 def prove(digest: str, output: Path | None, key_text: str, as_json: bool) -> None:
@@ -172,7 +172,7 @@ def _proof_json(entry: Any, text: bytes) -> dict[str, Any]:
 @log.command()
 @click.option(
     "--witness",
-    type=click.Path(path_type=Path),
+    type=GivenPath(),
     metavar="FILE",
     help="A checkpoint that a witness kept; compare with it.",
 )
@@ -218,7 +218,7 @@ def _list(faults: tuple[str, ...], notes: tuple[str, ...]) -> None:
 @click.option(
     "--state",
     required=True,
-    type=click.Path(path_type=Path),
+    type=GivenPath(),
     metavar="DIR",
     help="Where this witness keeps what it saw.",
 )

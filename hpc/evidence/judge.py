@@ -220,6 +220,26 @@ def _log(folder: Path, run: RunPaths, manifest: Manifest, pins: Pins, out: Judge
     _witness(head, key, pins, out)
 
 
+def judge_proof(name: str, data: bytes, pins: Pins) -> Judgement:
+    """Judge a proof that `tp log prove` wrote, under the log's key, which no proof brings along."""
+    out = Judgement(name)
+    if not pins.log:
+        out.add("incomplete", name, "a proof names no key: --log-key")
+        return out
+    try:
+        proven = check_proof(data, parse_verifier(pins.log))
+    except NoteError as exc:
+        out.add("tampered", name, str(exc))
+        return out
+    fact, head = proven.entry.fact, proven.checkpoint
+    out.run = f"{fact.subject} {fact.path}"
+    what = "is the head of the chain" if fact.kind == "chain" else "is the SHA-256 of the file"
+    out.checked.append(f"{fact.digest} {what}, logged {proven.entry.logged_at} by the log's clock")
+    out.checked.append(f"entry {proven.entry.index} of the log {head.origin}, signed at {head.size} entries")
+    _witness(head, parse_verifier(pins.log), pins, out)
+    return out
+
+
 def _span(entries: list[Entry]) -> str:
     times = sorted(e.logged_at for e in entries)
     return f"logged {times[0]} to {times[-1]} by the log's clock" if times else "none"

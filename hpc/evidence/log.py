@@ -201,8 +201,8 @@ def append(root: StorageRoot, entries: Sequence[bytes], key: SignerKey, before: 
     old = tree(root, before)
     require_root(old, before)
     try:
-        for name, data in grown(old, entries):
-            path = root.log / name
+        written = {root.log / name: data for name, data in grown(old, entries)}
+        for path, data in written.items():
             _folders(root.log, path.parent)
             replace(path, data, mode=0o444)
         size = before.checkpoint.size + len(entries)
@@ -215,6 +215,7 @@ def append(root: StorageRoot, entries: Sequence[bytes], key: SignerKey, before: 
     except OSError as exc:
         raise refusal(exc, exc.filename or root.log, "write") from exc
     _prune(root.log, before.checkpoint.size, size)
+    _sweep({root.log, *(path.parent for path in written)})
     return Head(after, note)
 
 
@@ -233,3 +234,11 @@ def _prune(folder: Path, old: int, new: int) -> None:
         index = (old >> shift) // WIDTH
         if (old >> shift) % WIDTH and (new >> shift) // WIDTH > index:
             shutil.rmtree(folder / f"{tile_path(level, index)}.p", ignore_errors=True)
+
+
+def _sweep(folders: set[Path]) -> None:
+    """Remove what killed writers left; under the lock nobody else is writing here."""
+    for folder in folders:
+        for temp in folder.glob(".*.tmp"):
+            with suppress(OSError):
+                temp.unlink()

@@ -56,7 +56,10 @@ def check_log(root: StorageRoot, head: Head, key: VerifierKey, *, witness: bytes
             f"entry {c.entry.index}: {c.entry.fact.subject} {c.entry.fact.path} {c.message}" for c in found.conflicts
         ]
         notes += [f"{path} cannot be read: {why}" for path, why in sorted(found.unread.items())[:20]]
-        notes += [f"{subject} is logged and is not to be seen any more" for subject in found.gone[:20]]
+        notes += [
+            f"{subject} is logged and cannot be seen: it was removed, or you may not list it"
+            for subject in found.gone[:20]
+        ]
         if found.fresh:
             notes.append(f"{len(found.fresh)} records are not logged yet")
     return LogCheck(key.name, head.checkpoint.size, head.checkpoint.root, tuple(dict.fromkeys(faults)), tuple(notes))

@@ -263,6 +263,32 @@ def test_an_archive_with_more_than_files_is_not_unpacked(lab: Lab, tmp_path: Pat
     assert not Path("/tmp/planted").exists()
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_byte_of_a_bundle_can_change_unseen(bundle: Path, data: st.DataObject) -> None:
+    whole = bundle.read_bytes()
+    # The verifier's sources are most of the bytes and the dullest; half of the changes go before them.
+    end = data.draw(st.sampled_from([whole.index(b"/verifier/"), len(whole)]))
+    place, change = data.draw(st.integers(0, end - 1)), data.draw(st.integers(1, 255))
+    damaged = bundle.with_name("damaged.tar")
+    damaged.write_bytes(whole[:place] + bytes([whole[place] ^ change]) + whole[place + 1 :])
+    assert judge_archive(damaged, Pins()).verdict == "tampered", place
+
+
+def test_a_list_that_says_the_same_in_other_bytes_is_not_the_list(bundle: Path, tmp_path: Path) -> None:
+    folder = unpack(bundle, tmp_path / "out")
+    path = folder / "bundle.json"
+    kept = path.read_text()
+    for changed in (
+        kept.replace(": ", ":  ", 1),
+        kept.replace('"exported_as": "verified"', '"exported_as": "incomplete"'),
+        kept[:-1],
+    ):
+        assert changed != kept
+        path.write_text(changed)
+        assert judge(folder, Pins()).exit == 2
+
+
 def test_what_the_writer_writes_other_archivers_read(tmp_path: Path) -> None:
     long = "run/" + "d" * 120 + "/" + "f" * 100
     files = {"run/a": b"x", long: b"y" * 513, "run/empty": b""}

@@ -165,6 +165,15 @@ def test_partial_tiles_go_when_the_full_one_is_there_and_old_heads_still_read(la
     require_root(tree(lab.root, old), old)
 
 
+def test_what_a_killed_writer_left_is_swept(lab: Lab) -> None:
+    lab.append(entries(10))
+    litter = [lab.root.log / name for name in ("tile/entries/.000.00aa.tmp", ".checkpoint.00aa.tmp")]
+    for path in litter:
+        path.write_bytes(b"x")
+    lab.append(entries(300, 10))
+    assert [p for p in litter if p.exists()] == []
+
+
 def _flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1

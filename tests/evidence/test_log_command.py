@@ -181,6 +181,26 @@ def test_a_digest_is_proved_by_text_that_stands_alone(lab: Lab, tmp_path: Path) 
     assert lab.tp("log", "prove", "0" * 63).code == 64
 
 
+def test_a_proof_is_judged_under_a_key_from_elsewhere(lab: Lab, tmp_path: Path) -> None:
+    run = lab.make().done().run
+    lab.tp("log", "add")
+    lab.tp("log", "witness", "--state", str(tmp_path / "w"))
+    path = tmp_path / "p.tlog-proof"
+    lab.tp("log", "prove", digest_file(run.report), "-o", str(path))
+    assert lab.tp("verify", str(path)).code == 1
+    said = lab.tp("verify", str(path), "--log-key", str(lab.vkey), "--witness", str(tmp_path / "w/checkpoint"))
+    assert (said.code, "report.json: verified" in said.out, "which a witness saw, too (11 entries)" in said.out) == (
+        0,
+        True,
+        True,
+    )
+    other = type(lab.key)("lab/tp-log", bytes(32)).verifier
+    assert lab.tp("verify", str(path), "--log-key", str(other)).code == 2
+    path.write_text(path.read_text().replace("index 7", "index 6"))
+    assert lab.tp("verify", str(path), "--log-key", str(lab.vkey)).code == 2
+    assert lab.tp("verify", str(tmp_path / "none.tlog-proof"), "--json").json()["errors"][0]["code"] == "E-EVID-013"
+
+
 def test_no_changed_proof_is_accepted(lab: Lab) -> None:
     from hpc.evidence.note import NoteError
 
