@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
-
-from tuneplane.record.canonical import canonical_bytes
 
 from hpc.data.duplicates import LISTED, Tick, quiet
 from hpc.data.rows import Source, rows
@@ -79,7 +78,7 @@ def value_at(row: dict[str, Any], key: str) -> Any:
 
 def _digest(row: dict[str, Any], key: str) -> bytes | None:
     value = value_at(row, key)
-    return None if value is None else hashlib.sha256(canonical_bytes(value)).digest()
+    return None if value is None else hashlib.sha256(json.dumps(value, sort_keys=True).encode("ascii")).digest()
 
 
 def _offenders(validation: Sequence[Source], key: str, shared: set[bytes]) -> list[dict[str, Any]]:

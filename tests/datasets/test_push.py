@@ -118,6 +118,16 @@ def test_wrong_rows_are_named_by_line(put: Callable, folder: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "line", [r'{"\ud800": 1}', '{"a": ' + "[" * 5000 + "]" * 5000 + "}", '{"' + "k" * 1001 + '": 1}']
+)
+def test_a_row_that_no_record_could_hold_is_refused(put: Callable, folder: Path, line: str) -> None:
+    (folder / "train.jsonl").write_text(f'{{"a": 1}}\n{line}\n')
+    with pytest.raises(Refusal) as caught:
+        put(folder)
+    assert (caught.value.code, caught.value.field) == ("E-DATA-003", "train.jsonl:2")
+
+
 def test_a_column_mapping_lists_the_columns_that_are_there(put: Callable, folder: Path) -> None:
     (folder / "dataset.yaml").write_text("schema: tuneplane/dataset/v1\ncolumns: {input: question}\n")
     with pytest.raises(Refusals) as caught:

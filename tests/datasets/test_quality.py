@@ -166,6 +166,30 @@ def test_numbers_and_text_are_different_groups(tmp_path: Path) -> None:
     assert group_leaks(source(one), source(two), "g")["leaking"] == 1
 
 
+def test_odd_text_is_judged_like_any_other(tmp_path: Path) -> None:
+    deep = json.loads("[" * 900 + "]" * 900)
+    lines = [{"prompt": "\ud800x", "g": deep}, {"prompt": "\ud800x", "g": deep}]
+    one = write_rows(tmp_path / "a.jsonl", lines)
+    assert (exact_duplicates(source(one))["duplicates"], near_duplicates(source(one))["near_duplicates"]) == (1, 1)
+    assert measure_overlap(source(one), source(one))["exact"] == 2
+    assert [group_leaks(source(one), source(one), key)["leaking"] for key in ("prompt", "g")] == [2, 2]
+
+
+@pytest.mark.two_users
+def test_a_full_temporary_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_rows(tmp_path / "t.jsonl", rows(40_000))
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", place], check=True)
+    try:
+        monkeypatch.setattr(spill, "BUFFER", 1 << 16)
+        monkeypatch.setattr("tempfile.tempdir", str(place))
+        assert codes(lambda: exact_duplicates(source(path))) == ["E-STORE-020"]
+        assert list(place.iterdir()) == []
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
 def test_figures_are_the_same_in_every_process(tmp_path: Path) -> None:
     base = long_rows(60, 1)
     path = write_rows(tmp_path / "t.jsonl", [*base, *[changed(r, 3) for r in base[:9]], *base[:4]])

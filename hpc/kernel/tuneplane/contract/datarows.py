@@ -15,6 +15,8 @@ from tuneplane.record.digest import PREFIX, digest_file
 MAX_LINE: Final = 64 << 20
 """Bytes of one row; a longer one is refused instead of filling the memory."""
 MAX_COLUMNS: Final = 1000
+MAX_NAME: Final = 1000
+"""Characters of a column's name."""
 MAX_FAULTS: Final = 20
 _TYPES: Final = {
     str: "string",
@@ -111,8 +113,9 @@ def count_jsonl(name: str, path: Path) -> FileFacts:
                     if len(faults) >= MAX_FAULTS:
                         break
                     continue
+                if odd := _note(columns, row):
+                    raise DataFault("E-DATA-003", odd, field=f"{name}:{number}")
                 rows += 1
-                _note(columns, row)
         except DataFault as fault:
             faults.append(fault)
     if faults:
@@ -155,15 +158,21 @@ def count_file(name: str, path: Path) -> FileFacts:
     return count_jsonl(name, path) if name.endswith(".jsonl") else count_parquet(name, path)
 
 
-def _note(columns: dict[str, tuple[set[type], list[int]]], row: Mapping[str, Any]) -> None:
+def _note(columns: dict[str, tuple[set[type], list[int]]], row: Mapping[str, Any]) -> str:
+    """Count the row's columns; why one of them can have no place in a record, or ""."""
     for key, value in row.items():
         known = columns.get(key)
         if known is None:
+            if len(key) > MAX_NAME:
+                return f"has a column with a name of more than {MAX_NAME} characters"
+            if not key.isprintable() and any("\ud800" <= c <= "\udfff" for c in key):
+                return "has a column whose name is no text"
             if len(columns) >= MAX_COLUMNS:
                 continue
             known = columns[key] = (set(), [0])
         known[0].add(type(value))
         known[1][0] += 1
+    return ""
 
 
 def join_columns(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
