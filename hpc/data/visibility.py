@@ -90,10 +90,22 @@ def make_package(package: Path, ask: Visibility, *, user: User, uid: int, root: 
         gid = find_group(ask.group, "--group")
         if user.uid != 0 and not in_group(user, gid):
             raise Refusal("E-DATA-021", f"{user.name} is not in the group", field="--group", found=ask.group)
+    _drop_list(package, MODES[ask.word])
     new = make_folder(package, MODES[ask.word], uid=uid, gid=gid, anchor=root.path)
     if ask.word != PUBLIC and site.service_user:
         _let_service_read(package, MODES[ask.word], find_user(site.service_user).uid)
     return new
+
+
+def _drop_list(package: Path, mode: int) -> None:
+    """Where there is an access list, put the mode in its place in one step: a changed mode alone would only move the list's mask."""
+    entries = [Entry(USER_OBJ, mode >> 6), Entry(GROUP_OBJ, mode >> 3 & 7), Entry(OTHER, mode & 7)]
+    try:
+        os.getxattr(package, ACCESS, follow_symlinks=False)
+        os.setxattr(package, ACCESS, format_acl(entries), follow_symlinks=False)
+    except OSError as exc:
+        if exc.errno not in (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOENT):
+            raise refusal(exc, package, "set the access list of") from exc
 
 
 def _let_service_read(package: Path, mode: int, uid: int) -> None:

@@ -327,3 +327,32 @@ def test_visibility_is_what_other_accounts_meet(scratch: Path, people: tuple[Use
         bert, lambda: remove_version(Shelf(root, DATASET, site=site), Ref(anna.name, "sums", "1"), user=bert)
     )
     assert refused == "E-REG-003"
+
+
+@pytest.mark.two_users
+def test_the_service_user_can_still_look_at_what_is_private(scratch: Path, people: tuple[User, User]) -> None:
+    """Seals and audits run as the service user; an access list lets it in without a word about anybody else."""
+    from hpc.site.layout import init_root
+
+    anna, service = people
+    root = init_root(scratch / "shared", name="lab", service_user=service.name).root
+    site = load_site(root)
+    add_user(root, anna.name)
+    write_rows(scratch / "sums/train.jsonl", rows(10))
+    by = Pusher(root, site, anna, NOW)
+    as_user(anna, lambda: push_dataset(by, "sums", "1", scratch / "sums", ask=Visibility(PRIVATE)))
+    package = Shelf(root, DATASET).package(anna.name, "sums")
+    assert visibility_of(package) == Visibility(PRIVATE)
+    assert as_user(service, lambda: cards.find(root, f"{anna.name}/sums").facts["rows"]) == "10"
+    nobody = User("nobody", 65534, 65534)
+    assert as_user(nobody, lambda: cards.find(root, f"{anna.name}/sums")) == "E-STORE-021"
+    assert as_user(nobody, lambda: cards.find(root, f"{anna.name}/sums"), (anna.gid,)) == "E-STORE-021"
+    as_user(anna, lambda: make_package(package, Visibility(PUBLIC), user=anna, uid=anna.uid, root=root, site=site))
+    assert visibility_of(package) == Visibility(PUBLIC)
+    assert as_user(nobody, lambda: cards.find(root, f"{anna.name}/sums").facts["rows"]) == "10"
+    assert as_user(nobody, lambda: cards.find(root, f"{anna.name}/sums").facts["rows"], (anna.gid,)) == "10"
+    as_user(anna, lambda: make_package(package, Visibility(PRIVATE), user=anna, uid=anna.uid, root=root, site=site))
+    assert (visibility_of(package), as_user(nobody, lambda: cards.find(root, f"{anna.name}/sums"))) == (
+        Visibility(PRIVATE),
+        "E-STORE-021",
+    )
