@@ -23,6 +23,18 @@ _JOINER = "\u200d"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class GivenPath(click.Path):
+    """A path as an argument. An empty one, such as an unset variable of a script leaves, is refused: it would be the current folder."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(path_type=Path, **settings)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("is empty; '.' is the current folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def config_file() -> Path:
     """The user's own config.toml (XDG)."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "tuneplane" / "config.toml"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from tuneplane.record.times import utc_now
 
-from hpc.cli.context import json_option, print_json, storage_root
+from hpc.cli.context import GivenPath, json_option, print_json, storage_root
 
 if TYPE_CHECKING:
     from hpc.data.push import Pusher
@@ -30,12 +30,10 @@ def pusher(owner: str = "") -> Pusher:
 @click.command()
 @click.argument("name")
 @click.argument("version")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=GivenPath())
 @_PRIVATE
 @_GROUP
-@click.option(
-    "--readme", type=click.Path(path_type=Path, dir_okay=False), help="A file that becomes the card (README.md)."
-)
+@click.option("--readme", type=GivenPath(dir_okay=False), help="A file that becomes the card (README.md).")
 @click.option(
     "--owner", default="", help="Publish into this namespace (root, where the mount lets it give files away)."
 )

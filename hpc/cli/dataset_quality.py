@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc.cli.context import current_user, json_option, named_root, print_json, storage_root, table
+from hpc.cli.context import GivenPath, current_user, json_option, named_root, print_json, storage_root, table
 
 if TYPE_CHECKING:
     from tuneplane.contract.layout import StorageRoot
@@ -180,9 +180,7 @@ def check(ctx: click.Context, path: str, against: str, split: str, against_split
 @click.command()
 @click.argument("target")
 @click.option("--split", default="", help="The split of TARGET; train by default.")
-@click.option(
-    "--compare", type=click.Path(path_type=Path, dir_okay=False), help="A fingerprint (JSON) to compare with."
-)
+@click.option("--compare", type=GivenPath(dir_okay=False), help="A fingerprint (JSON) to compare with.")
 @json_option
 def fingerprint(target: str, split: str, compare: Path | None, as_json: bool) -> None:
     """Digests of TARGET's rows: one for all of them in any order, and a sketch that tells the overlap of two sets without their rows."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from tuneplane.contract import exits
 
-from hpc.cli.context import json_option, print_json, table
+from hpc.cli.context import GivenPath, json_option, print_json, table
 from hpc.spec.text import escaped
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpc.evaluate.reports import Metric, Report
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-_PATH = click.Path(path_type=Path)
+_PATH = GivenPath()
 
 
 @click.group("eval", context_settings=SETTINGS)

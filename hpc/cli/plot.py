@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from hpc.cli.context import json_option, print_json
+from hpc.cli.context import GivenPath, json_option, print_json
 from hpc.errors import Refusal
 
 
 @click.command()
 @click.argument("run", required=False, default="")
 @click.option("--metric", default="loss", show_default=True, help="Which column of metrics.jsonl.")
-@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Write a picture instead.")
+@click.option("--png", type=GivenPath(dir_okay=False), default=None, help="Write a picture instead.")
 @click.option("--owner", default="", metavar="USER", help="Another user's runs.")
 @json_option
 def plot(run: str, metric: str, png: Path | None, owner: str, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc.cli.context import json_option, print_json
+from hpc.cli.context import GivenPath, json_option, print_json
 
 if TYPE_CHECKING:
     from hpc.plugins.validate import Report
@@ -16,7 +16,7 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 
 
 @click.command(context_settings=_HELP)
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=GivenPath())
 @click.option("--manifest-only", is_flag=True, help="Check plugin.yaml alone, not the files beside it.")
 @json_option
 @click.pass_context
@@ -84,7 +84,7 @@ def _words(report: Report) -> str:
 
 
 @click.command(context_settings=_HELP)
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=GivenPath())
 @json_option
 def digest(folder: Path, as_json: bool) -> None:
     """Print both digests of the folder DIR: the documented one (v1), and the framed one (v2).

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from tuneplane.record.times import utc_now
 
-from hpc.cli.context import json_option, print_json, storage_root
+from hpc.cli.context import GivenPath, json_option, print_json, storage_root
 
 if TYPE_CHECKING:
     from hpc.registry.publish import Published
@@ -19,7 +19,7 @@ _OWNER = click.option(
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=GivenPath())
 @_OWNER
 @json_option
 def publish(folder: Path, owner: str, as_json: bool) -> None:
@@ -52,7 +52,7 @@ def _report(done: Published, as_json: bool, note: str) -> None:
 
 
 @click.command("import")
-@click.argument("archive", metavar="FILE.tar.gz", type=click.Path(path_type=Path))
+@click.argument("archive", metavar="FILE.tar.gz", type=GivenPath())
 @click.option(
     "--confirm", "receipt", default="", metavar="RECEIPT", help="Store what the preview with this receipt showed."
 )

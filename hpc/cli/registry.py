@@ -11,7 +11,7 @@ import click
 from tuneplane.contract import exits
 from tuneplane.record.times import utc_now
 
-from hpc.cli.context import json_option, print_json, storage_root, table
+from hpc.cli.context import GivenPath, json_option, print_json, storage_root, table
 from hpc.errors import Refusal, Refusals
 from hpc.spec.text import escaped
 
@@ -89,9 +89,7 @@ def check_pack(folder: Path, name: str) -> str:
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes to use.")
 @click.option("--deadline", default="", metavar="TIME", help="Stop after this long ([D-]HH:MM:SS or minutes).")
 @click.option("--if-idle", is_flag=True, help="Exit 0 without a word while another audit runs.")
-@click.option(
-    "--prom", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write FILE for Prometheus."
-)
+@click.option("--prom", type=GivenPath(dir_okay=False), metavar="FILE", help="Also write FILE for Prometheus.")
 @json_option
 def audit(
     deep: bool, budget: int | None, jobs: int, deadline: str, if_idle: bool, prom: Path | None, as_json: bool
@@ -124,12 +122,17 @@ def audit(
         if fault.code == "E-REG-030" and if_idle:
             return exits.DONE
         raise
-    if prom is not None:
-        write_prometheus(prom, report)
     if as_json:
         print_json(report_json(report))
     else:
         _say_report(report)
+    if prom is not None:
+        try:
+            write_prometheus(prom, report)
+        except Refusal as fault:
+            # The verdict of hours is told and kept in the exit code, wherever else it could not be written.
+            _complain([fault])
+            return report.exit or exits.REFUSED
     return report.exit
 
 

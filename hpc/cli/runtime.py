@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from hpc.cli.context import json_option, print_json, storage_root, table
+from hpc.cli.context import GivenPath, json_option, print_json, storage_root, table
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -50,12 +50,10 @@ def list_runtimes(as_json: bool) -> None:
 
 @runtime.command()
 @click.argument("runtime_id", metavar="ID")
-@click.argument("sif", metavar="FILE.sif", type=click.Path(path_type=Path))
+@click.argument("sif", metavar="FILE.sif", type=GivenPath())
 @click.option("--copy", is_flag=True, help="Keep an admin-owned copy under site/images/ and register that.")
 @click.option("--source", default="", metavar="REF", help="The image it was made from; jobs may then say --image REF.")
-@click.option(
-    "--definition", type=click.Path(path_type=Path), help="The definition it was built from (provenance only)."
-)
+@click.option("--definition", type=GivenPath(), help="The definition it was built from (provenance only).")
 @click.option("--replace", is_flag=True, help="Let ID name another SIF from now on; queued jobs of the old one refuse.")
 @json_option
 def add(
@@ -130,10 +128,8 @@ def verify(ctx: click.Context, runtime_id: str, stat: bool, as_json: bool) -> No
 
 @runtime.command()
 @click.argument("runtime_id", metavar="ID")
-@click.option(
-    "--definition", type=click.Path(path_type=Path), help="An Apptainer definition; else the shipped one for ID."
-)
-@click.option("--tmp-dir", type=click.Path(path_type=Path), help="Room for the build (default $TMPDIR, else /var/tmp).")
+@click.option("--definition", type=GivenPath(), help="An Apptainer definition; else the shipped one for ID.")
+@click.option("--tmp-dir", type=GivenPath(), help="Room for the build (default $TMPDIR, else /var/tmp).")
 @click.option("--source", default="", metavar="REF", help="As in `tp runtime add`.")
 @click.option("--replace", is_flag=True, help="As in `tp runtime add`.")
 @json_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from tuneplane.record.times import utc_now
 
-from hpc.cli.context import json_option, print_json, storage_root, table
+from hpc.cli.context import GivenPath, json_option, print_json, storage_root, table
 
 if TYPE_CHECKING:
     from tuneplane.contract.layout import StorageRoot
@@ -54,7 +54,7 @@ def _publish(root: StorageRoot) -> list[str]:
 
 
 @site.command()
-@click.argument("root", type=click.Path(path_type=Path))
+@click.argument("root", type=GivenPath())
 @click.option("--name", default="", help="The site's name (default: the folder's).")
 @click.option("--admin-user", default="", help="Account that owns what admins write (default: you).")
 @click.option("--admin-group", default="", help="Unix group of the admins.")
@@ -135,7 +135,7 @@ def _say_file_system(found: Any) -> None:
 @click.option(
     "--file",
     "candidate",
-    type=click.Path(path_type=Path),
+    type=GivenPath(),
     help="Check this site file alone, before it is put in place.",
 )
 @json_option
@@ -230,7 +230,7 @@ def key(as_json: bool) -> None:
 
 
 @site.command()
-@click.argument("lock", type=click.Path(path_type=Path))
+@click.argument("lock", type=GivenPath())
 @click.option("--force", is_flag=True, help="Remove every claim. Only if you know that nobody is inside.")
 @json_option
 def unlock(lock: Path, force: bool, as_json: bool) -> int:

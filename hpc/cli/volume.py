@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpc.cli.context import json_option, print_json, storage_root, table
+from hpc.cli.context import GivenPath, json_option, print_json, storage_root, table
 
 _PRIVATE = click.option("--private", is_flag=True, help="Readable for you alone.")
 _GROUP = click.option("--group", default="", metavar="GROUP", help="Readable for a Unix group of yours.")
@@ -38,7 +38,7 @@ def create(name: str, private: bool, group: str, as_json: bool) -> None:
 
 @volume.command()
 @click.argument("name")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=GivenPath())
 @json_option
 def push(name: str, folder: Path, as_json: bool) -> None:
     """Make what is in DIR the volume's content. Jobs that are queued or running keep what they were submitted with."""

@@ -169,3 +169,16 @@ def test_a_request_to_end_is_taken_like_ctrl_c(tmp_path: Path, name: str) -> Non
     )  # fmt: skip
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, "E-CLI-005" in done.stderr) == (130, True)
+
+
+def test_an_empty_path_is_never_the_current_folder(tmp_path: Path) -> None:
+    for words in (
+        ("plugin", "publish", ""),
+        ("plugin", "validate", ""),
+        ("site", "init", ""),
+        ("registry", "audit", "--prom", ""),
+    ):
+        done = tp(*words, "--json", cwd=tmp_path)
+        assert done.returncode == 64, (words, done)
+        assert "is empty" in json.loads(done.stdout)["errors"][0]["message"]
+    assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -123,3 +124,27 @@ def test_other_bytes_than_the_preview_s_are_not_stored(tp: Tp, root: StorageRoot
             receipt = tp.json("plugin", "import", archive)["receipt"]
     assert tp.codes("plugin", "import", archive, "--confirm", receipt) == ["E-PLUGIN-073"]
     assert not (root.shelf("plugins") / ME / "patch").exists()
+
+
+def test_what_cannot_be_written_for_prometheus_loses_no_verdict(
+    tp: Tp, root: StorageRoot, make: Make, tmp_path: Path
+) -> None:
+    tp("plugin", "publish", make())
+    nowhere = tmp_path / "missing" / "tp.prom"
+    assert tp.json("registry", "audit", "--prom", nowhere, code=1)["verdict"] == "verified"
+    damage(root.shelf("plugins") / ME / "patch/1.0/record.json")
+    assert tp.json("registry", "audit", "--prom", nowhere, code=2)["verdict"] == "tampered"
+    assert str(nowhere.parent) in tp.err
+
+
+def test_the_command_that_a_preview_prints_can_be_pasted(tp: Tp, root: StorageRoot, make: Make, tmp_path: Path) -> None:
+    archive = tmp_path / "it's a \x1b[31m $(name).tar.gz"
+    with tarfile.open(archive, "w:gz") as out:
+        for path in sorted(make().iterdir()):
+            out.add(path, path.name)
+    said = tp("plugin", "import", archive)
+    assert "\x1b" not in said + tp.err
+    plain = archive.rename(tmp_path / "it's $(name).tar.gz")
+    words = shlex.split(tp("plugin", "import", plain).splitlines()[-1])
+    assert words[:4] == ["tp", "plugin", "import", str(plain)]
+    assert words[-2] == "--confirm"
