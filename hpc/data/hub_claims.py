@@ -76,6 +76,12 @@ def claim(path: Path, *, clock: Callable[[], float], sleep: Callable[[float], No
         sleep(POLL_S)
 
 
+def is_stale_claim(path: Path) -> bool:
+    """True for a claim whose process is proved gone."""
+    owner = parse_owner(_read(path))
+    return owner is not None and is_gone(owner)
+
+
 def _read(path: Path) -> bytes:
     try:
         return read_bytes(path, limit=1 << 14)

@@ -30,6 +30,7 @@ from hpc.store.faults import refusal
 
 AT_ONCE = 4
 TICK_S = 0.2
+TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,15 @@ def prefetch(
     open_repo(cache, repo, listing.commit)
     held = claim(cache.claim(repo, listing.commit), clock=time.clock, sleep=time.sleep, told=watch.say)
     try:
-        count, adopted = _files(cache, hub, repo, listing.commit, chosen, time, watch, held)
+        for _ in range(TRIES):
+            count, adopted = _files(cache, hub, repo, listing.commit, chosen, time, watch, held)
+            for file in chosen.files:
+                link(cache, repo, listing.commit, file.path, file.digest)
+            # A clean-up that was at work looks for links after it took a file away; so look for the file after it was linked.
+            if all(os.path.lexists(cache.blobs(repo) / blob_name(f.digest)) for f in chosen.files):
+                break
     finally:
         held.release()
-    for file in chosen.files:
-        link(cache, repo, listing.commit, file.path, file.digest)
     requested = revision or MAIN
     if not is_commit(requested):
         set_ref(cache, repo, requested, listing.commit)
