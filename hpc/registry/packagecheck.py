@@ -94,10 +94,10 @@ class _Visit:
     def _version(self, fd: int, version: str) -> None:
         out, where = self.out, f"{self.where}/{version}"
         subject = Subject(self.kind.name, self.owner, self.name, version, self.uid, where, self.kind.facts)
-        seen = self._look(fd, subject)
+        seal = self.seals.get(version)
+        seen = self._look(fd, subject, seal.record if seal is not None else "")
         out.versions += 1
         out.problems += seen.problems
-        seal = self.seals.get(version)
         if seen.record is None:
             return
         out.files += len(seen.record["files"])
@@ -107,9 +107,9 @@ class _Visit:
         elif problem := against_seal(seen.record, seal, where):
             out.problems.append(problem)
 
-    def _look(self, fd: int, subject: Subject) -> Look:
+    def _look(self, fd: int, subject: Subject, sealed: str) -> Look:
         try:
-            return look(fd, subject)
+            return look(fd, subject, sealed)
         except OSError as exc:
             if not is_stale(exc):
                 return Look(None, [of_error(exc, subject.where)])

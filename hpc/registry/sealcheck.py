@@ -89,7 +89,7 @@ class SealFolder:
                 raise RecordError(doubt)
             if raw.found.st_mode & 0o7777 != 0o444:
                 raise RecordError(f"has mode {raw.found.st_mode & 0o7777:04o}, not 0444")
-            seal = decode_seal(raw.data, f"{self.subject}/{stem}")
+            seal = decode_seal(raw.data, f"{self.subject}/{stem}", self.log.get(stem, ""))
         except RecordError as exc:
             self.problems.append(Problem(TAMPERED, "E-REG-016", where, str(exc)))
             return None

@@ -13,6 +13,7 @@ user can remove both: that is where this promise ends.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,13 +21,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuneplane.contract.layout import StorageRoot
-from tuneplane.record.digest import is_digest
 
 from hpc.errors.core import Refusal
-from hpc.registry.records import DIGEST, RecordError, decode_record, encode_record, read_raw
+from hpc.registry.records import DIGEST, RecordError, decode_known, decode_record, encode_record, read_raw
 from hpc.site.trust import GROUP_OR_OTHER_WRITE
 from hpc.store.faults import refusal
 
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}").fullmatch
 SCHEMA: Final = "tuneplane-hpc/seal/v1"
 LOG: Final = ".log"
 MAX_SEAL: Final = 1 << 16
@@ -68,21 +69,25 @@ class Seal:
         )
 
 
-def decode_seal(data: bytes, subject: str) -> Seal:
-    """Raises RecordError for anything but the seal of this subject."""
-    value = decode_record(data, SCHEMA)
+def decode_seal(data: bytes, subject: str, entered: str = "") -> Seal:
+    """Raises RecordError for anything but the seal of this subject. `entered`: its digest in the log, if one is known."""
+    value = (decode_known(data, SCHEMA, entered) if entered else None) or decode_record(data, SCHEMA)
     if value.keys() != KEYS:
         raise RecordError("lacks or adds a field")
     if value["subject"] != subject:
         raise RecordError(f"is the seal of {value['subject']!r:.120}")
     texts = (value["digest"], value["digest_v2"], value["starts"], value["sealed_at"])
-    shapes = isinstance(value["published"], dict) and type(value["uid"]) is int and is_digest(value["sealed_record"])
+    shapes = isinstance(value["published"], dict) and type(value["uid"]) is int and _is_digest(value["sealed_record"])
     if not all(isinstance(t, str) for t in texts) or not shapes:
         raise RecordError("has a field of another shape")
     return Seal(
         subject, value["digest"], value["digest_v2"], value["sealed_record"], value["uid"], value["sealed_at"],
         value["published"], value["starts"], value[DIGEST],
     )  # fmt: skip
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and _DIGEST(value) is not None
 
 
 def seal_path(root: StorageRoot, subject: str) -> Path:
