@@ -92,7 +92,7 @@ def status(runs: tuple[str, ...], owner: str, as_json: bool) -> None:
         _, state = desk.state(run)
         metrics = newest_metrics(run if state.element is None else run.element(state.element), state.attempt)
         report = read_report(run) or {}
-        shown.append({**runview.run_json(run, state), "metrics": metrics, "result": report.get("result")})
+        shown.append({**runview.run_json(run, state), "metrics": metrics, PLACEHOLDER
         if not as_json:
             age = desk.age_s(state)
             click.echo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from tuneplane.contract.layout import RunPaths
@@ -11,6 +12,7 @@ from tuneplane.record.times import utc_text
 from hpc.cli.context import table
 from hpc.runs.metrics import is_number
 from hpc.runs.state import RunState
+from hpc.spec.text import escaped
 
 
 def utc(moment: float | None) -> str | None:
@@ -143,12 +145,27 @@ def _progress(metrics: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def run_text(run: RunPaths, state: RunState, now: float, *, age_s: float | None, metrics: dict[str, Any] | None) -> str:
+def output_text(report: Mapping[str, Any]) -> str:
+    """What became of the data set that the run was to publish, "" if there was none."""
+    output = report.get("output_dataset")
+    if not isinstance(output, dict):
+        return ""
+    ref, state, message = (str(output.get(key, "")) for key in ("ref", "state", "message"))
+    return escaped(
+        f"{ref}: {state}" + ("" if state == "published" else f"; {message}; `tp dataset publish-output` does it later")
+    )
+
+
+def run_text(
+    run: RunPaths, state: RunState, now: float, *, age_s: float | None, metrics: dict[str, Any] | None, output: str = ""
+) -> str:
     """A run's paragraph: what it is, where it stands, what to type next."""
     head = f"{run.run_id}  {run.exp}  {state.cls}" + (f": {state.message}" if state.message else "")
     rows = _facts(state, now, age_s) if state.job_id else [("known from", state.evidence)]
     if metrics:
         rows.insert(-1, ("progress", _progress(metrics)))
+    if output:
+        rows.insert(-1, ("data set", output))
     rows.append(("next", _next(run, state)))
     return "\n".join([head, *(f"  {name:<12} {text}" for name, text in rows)])
 

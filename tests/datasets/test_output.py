@@ -210,6 +210,19 @@ def finished(root: StorageRoot, user: User, output: dict[str, str], made: Path, 
     return run
 
 
+def test_of_one_folder_made_twice_the_digest_is_the_same(by: Pusher, made: Path, scratch: Path) -> None:
+    """P59: names in another order, other times and another umask are no other data."""
+    again = scratch / "again"
+    for path in sorted((p for p in made.rglob("*") if p.is_file()), reverse=True):
+        target = again / path.relative_to(made)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        target.write_bytes(path.read_bytes())
+        target.chmod(0o600)
+        os.utime(target, (1, 1))
+    one, two = push_dataset(by, "one", "1", made), push_dataset(by, "one", "2", again)
+    assert (one.digest, one.digest_v2) == (two.digest, two.digest_v2)
+
+
 def test_later_it_is_published_once(by: Pusher, output: dict[str, str], made: Path, root: StorageRoot) -> None:
     run = finished(root, by.user, output, made, output_dataset={"state": "deferred", "digest_v2": ""})
     first = publish_output(by, run)

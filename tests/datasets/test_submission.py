@@ -140,6 +140,9 @@ def test_data_volume_and_output_of_one_job(lab: Lab) -> None:
     assert (made["facts"]["rows"], made["facts"]["produced_by"]["run_id"]) == (7, run.name)
     assert made["facts"]["produced_by"]["inputs"] == [f"{ME}/planted@1", f"{ME}/planted@1"]
     assert lab.json("dataset", "publish-output", run.name)["state"] == "published"
+    assert f"{ME}/half@1: published" in lab.tp("job", "status", run.name)
+    assert lab.json("job", "status", run.name)["runs"][0]["output_dataset"]["digest"] == made["digest"]
+    assert lab.json("runs", "audit", run.name)["verdict"] == "verified"
     named = lab.json("dataset", "rm", f"{ME}/planted@1", code=1)
     assert named["errors"][0]["code"] == "E-DATA-020"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -133,6 +134,7 @@ def _output(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> dic
         now=utc_now(),
         left_s=_left_s(place, env),
     )
+    print(f"{utc_now()} tp: data set {done['ref']}: {done['state']} {done['message']}", file=sys.stderr, flush=True)
     try:
         write_json_new(place.attempt.output, done)
     except FileExistsError:
@@ -201,6 +203,8 @@ def _join_events(place: Place, end: Mapping[str, Any]) -> None:
     }
     if end["class"] == "done":
         details["report_sha256"] = digest_bytes(place.run.report.read_bytes())
+        if output := _maybe(place.attempt.output):
+            details["output_dataset"] = {key: output.get(key, "") for key in ("ref", "state", "message", "digest")}
     stage = {"done": "completed", "preempted": "preempted", "cancelled": "cancelled"}.get(end["class"], "failed")
     status = "completed" if end["class"] == "done" else ("queued" if end["requeue"] else "failed")
     writer.append(stage, status, end["message"], **details)
