@@ -92,12 +92,19 @@ def status(runs: tuple[str, ...], owner: str, as_json: bool) -> None:
         _, state = desk.state(run)
         metrics = newest_metrics(run if state.element is None else run.element(state.element), state.attempt)
         report = read_report(run) or {}
-        shown.append({**runview.run_json(run, state), "metrics": metrics, PLACEHOLDER
+        shown.append(
+            {
+                **runview.run_json(run, state),
+                "metrics": metrics,
+                "result": report.get("result"),
+                "output_dataset": report.get("output_dataset"),
+            }
+        )
         if not as_json:
             age = desk.age_s(state)
-            click.echo(
-                ("\n" if len(shown) > 1 else "") + runview.run_text(run, state, time.time(), age_s=age, metrics=metrics)
-            )
+            output = runview.output_text(report)
+            text = runview.run_text(run, state, time.time(), age_s=age, metrics=metrics, output=output)
+            click.echo(("\n" if len(shown) > 1 else "") + text)
     desk.complain()
     if as_json:
         print_json({"runs": shown})
