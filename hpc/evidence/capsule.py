@@ -228,15 +228,14 @@ def _standing(root: StorageRoot, launch: dict[str, Any], kernel: Any, runtime: R
         if (found := _digest(path)) != digest:
             yield Difference(f"kernel {name}", digest, found or "gone", str(path))
     try:
-        if (today := find_kernels(root).as_json()) != launch["kernel"]:
-            yield Difference(
-                "kernel of this tp",
-                launch["kernel"].get("version", ""),
-                today["version"],
-                "a new submission takes another kernel",
-            )
+        today = find_kernels(root).as_json()
     except Refusal as exc:
-        yield Difference("kernel of this tp", launch["kernel"].get("version", ""), "not published", exc.message)
+        yield Difference("kernel of this tp", str(launch["kernel"].get("version", "")), "not published", exc.message)
+    else:
+        for part in ("verifier", "training"):
+            was, now = launch["kernel"][f"{part}_sha256"], today[f"{part}_sha256"]
+            if was != now:
+                yield Difference(f"kernel {part} of this tp", was, now, "a new submission takes this one")
     if runtime is None:
         return
     try:

@@ -84,10 +84,10 @@ def judge(folder: Path, pins: Pins) -> Judgement:
     out.run = f"{manifest.owner}/{manifest.exp}/{manifest.run_id}"
     _files(folder, manifest, out)
     _audit(run, manifest, out)
-    _admission(folder, run, pins, out)
-    _log(folder, run, manifest, pins, out)
     if out.verdict not in ("tampered", manifest.exported_as):
         out.add("tampered", LIST, f"says {manifest.exported_as!r:.40}, which the evidence is not")
+    _admission(folder, run, pins, out)
+    _log(folder, run, manifest, pins, out)
     order = {"tampered": 0, "incomplete": 1, "note": 2}
     out.findings.sort(key=lambda f: order[f[0]])
     return out
@@ -153,6 +153,8 @@ def _admission(folder: Path, run: RunPaths, pins: Pins, out: Judgement) -> None:
     admitted = folder / "admitted" / run.run_id / "admission.json"
     if not os.path.lexists(admitted):
         out.unchecked.append("who admitted the package: the admission is advisory, the owner's own word")
+        if pins.admission:
+            out.add("incomplete", "admission.json", "no key signed it, and --admission-key names one")
         return
     out.unchecked.append("the service user's copy of the package; its digest is that of the package here")
     key = _object(folder / "site" / "policy.json").get("admission")
@@ -192,6 +194,8 @@ def _log(folder: Path, run: RunPaths, manifest: Manifest, pins: Pins, out: Judge
     names = sorted(n for n in os.listdir(folder / LOG) if n.endswith(SUFFIX)) if (folder / LOG).is_dir() else []
     if not names:
         out.unchecked.append("that the records are old: no proof of the log is in the bundle")
+        if pins.log:
+            out.add("incomplete", LOG, "there is no proof, and --log-key names a log")
         return
     try:
         key = parse_verifier(text)
@@ -212,9 +216,11 @@ def _log(folder: Path, run: RunPaths, manifest: Manifest, pins: Pins, out: Judge
         f"{len(entries)} entries of the log {head.origin}, signed at {head.size} entries; {_span(entries)}"
     )
     if fresh:
-        out.unchecked.append(
-            f"the age of {len(fresh)} records that are not in the log: {', '.join(f.path for f in fresh[:5])}"
-        )
+        text = f"{len(fresh)} records are not in the log: {', '.join(f.path for f in fresh[:5])}"
+        out.unchecked.append(f"the age of what is not logged: {text}")
+        # Whoever leaves out a proof must not gain by it.
+        if pins.log:
+            out.add("incomplete", LOG, text)
     if not pins.log:
         out.unchecked.append(f"whose key signed the log: {text} is the bundle's word (--log-key)")
     _witness(head, key, pins, out)

@@ -51,10 +51,12 @@ def _contents(run: RunPaths, work: str, new_work: str) -> tuple[list[Travelling]
 def repeat(around: Around, run: RunPaths, *, clock: Clock, sleep: Callable[[float], None]) -> Submitted:
     """Submit the run's package as a new run of the caller's. A refusal before sbatch leaves no run.
 
+    The kernel is this tp's, as admission demands; spec, code, inputs and image are the run's, or it is refused.
     Raises Refusal(s): what a submission is refused for, E-SUBMIT-071 for a package that is not what its list says.
     """
     from hpc.store.locks import held
     from hpc.submit.admission import read_package
+    from hpc.submit.kernelzip import find_kernels
     from hpc.submit.preflight import check_array, check_dependency
 
     read_package(run)
@@ -63,6 +65,7 @@ def repeat(around: Around, run: RunPaths, *, clock: Clock, sleep: Callable[[floa
         new = new_run(around.root, around.user, run.exp, clock)
         old_work, new_work = (next(_works(around.root, around.site.admission.mode, r)) for r in (run, new))
         files, records = _contents(run, old_work, new_work)
+        records["launch.json"]["kernel"] = find_kernels(around.root).as_json()
         limit = int(around.site.packages.max_mb) << 20
         package.write_package(new, files, records, max_bytes=limit, created_at=clock.now())
         try:

@@ -212,6 +212,27 @@ def test_with_differences_only_anyway_runs_it(site: Site, run: RunPaths) -> None
     site.ended(site.root.run(ME, "job", told["submitted"]["run_id"]))
 
 
+def test_another_kernel_is_named_and_only_anyway_takes_it(
+    site: Site, run: RunPaths, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    from hpc.submit import kernelzip
+
+    site.ended(run)
+    monkeypatch.setattr(kernelzip, "_MAIN", kernelzip._MAIN + b"# a later tp\n")
+    request.addfinalizer(kernelzip._digest.cache_clear)
+    kernelzip._digest.cache_clear()
+    site.tp("site", "sync")
+    _, around = site.differences(run, code=0)
+    assert set(around) == {"kernel verifier of this tp"}
+    assert site.tp("again", "job", "--run", "--json", code=1).json()["errors"][0]["code"] == "E-EVID-021"
+    told = site.tp("again", "job", "--run", "--anyway", "--json").json()["submitted"]
+    new = site.root.run(ME, "job", told["run_id"])
+    site.ended(new)
+    was, now = (json.loads(r.launch.read_text()) for r in (run, new))
+    assert now["kernel"]["verifier_sha256"] == around["kernel verifier of this tp"]["now"]
+    assert {k: v for k, v in now.items() if k != "kernel"} == {k: v for k, v in was.items() if k != "kernel"}
+
+
 def test_a_refused_repetition_leaves_no_run(site: Site, run: RunPaths) -> None:
     site.ended(run)
     site.edit("  jobs: 100", "  jobs: 0")

@@ -95,6 +95,26 @@ def test_keys_and_a_witness_from_elsewhere_make_it_more_than_the_bundles_word(
     assert (wrong.returncode, "is not signed by lab/tp-log+" in wrong.stdout) == (2, True)
 
 
+def test_leaving_out_a_proof_gains_nothing_under_a_key_from_elsewhere(bundle: Path, tmp_path: Path, lab: Lab) -> None:
+    folder = unpack(bundle, tmp_path / "out")
+    path = folder / "bundle.json"
+    for gone, verdict in (
+        ({"log/7.tlog-proof"}, "verified"),
+        ({f"log/{n}.tlog-proof" for n in range(11)} | {"log/checkpoint"}, "verified"),
+    ):
+        value = json.loads(path.read_text())
+        value["files"] = [e for e in value["files"] if e["path"] not in gone]
+        path.write_bytes(pretty_bytes(value))
+        for name in gone:
+            (folder / name).unlink(missing_ok=True)
+        assert judge(folder, Pins()).verdict == verdict
+        found = judge(folder, Pins(log=str(lab.vkey)))
+        assert (found.exit, found.findings[0][:2]) == (1, ("incomplete", "log"))
+    assert judge(folder, Pins(admission="ab" * 32)).findings == [
+        ("incomplete", "admission.json", "no key signed it, and --admission-key names one")
+    ]
+
+
 def test_the_same_run_gives_the_same_bytes(bundle: Path, lab: Lab, tmp_path: Path) -> None:
     again = tmp_path / "again.tar"
     os.utime(bundle, (0, 0))
