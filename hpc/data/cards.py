@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplane.contract.datarows import DataFault, parse_row, pyarrow_parquet, read_lines
+from tuneplane.contract.datarows import BATCH, DataFault, parquet_batches, parse_row, read_lines
 from tuneplane.contract.datasets import CARD
 from tuneplane.contract.layout import StorageRoot
 
@@ -132,9 +133,9 @@ def sample(version: Version, count: int, split: str = "") -> list[dict[str, Any]
 def _first_rows(path: Path, name: str, count: int) -> list[dict[str, Any]]:
     try:
         if name.endswith(".parquet"):
-            with pyarrow_parquet(name).ParquetFile(path) as file:
-                batches = file.iter_batches(batch_size=count)
-                return [dict(row) for batch in islice(batches, 1) for row in batch.to_pylist()[:count]]
+            rows = [row for batch in islice(parquet_batches(name, path), 1 + count // BATCH) for row in batch][:count]
+            plain: list[dict[str, Any]] = json.loads(json.dumps(rows, default=str))
+            return plain
         if not name.endswith(".jsonl"):
             return []
         with open(path, "rb") as stream:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tuneplane.contract.datarows import DataFault, DataFaults, parse_row, pyarrow_parquet, read_lines
+from tuneplane.contract.datarows import DataFault, DataFaults, parquet_batches, parse_row, read_lines
 from tuneplane.contract.datasets import CARD, MANIFEST, assign, folder_files, is_data
 from tuneplane.contract.layout import StorageRoot
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hpc.site.sitefile import Site
 
 CHUNK: Final = 4 << 20
-BATCH: Final = 4096
 _ODD: Final = (b"\r", b" \n", b"\t\n", b"\n ", b"\n\t", b"\v", b"\f")
 
 
@@ -158,9 +157,6 @@ def rows(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _batches(source: Source) -> Iterator[list[dict[str, Any]]]:
     try:
-        parquet = pyarrow_parquet(source.name)
+        yield from parquet_batches(source.name, source.path)
     except DataFault as fault:
         raise to_refusal(fault) from fault
-    with parquet.ParquetFile(source.path) as file:
-        for batch in file.iter_batches(batch_size=BATCH):
-            yield batch.to_pylist()

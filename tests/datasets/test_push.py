@@ -356,3 +356,28 @@ def test_the_service_user_can_still_look_at_what_is_private(scratch: Path, peopl
         Visibility(PRIVATE),
         "E-STORE-021",
     )
+
+
+def test_parquet_is_counted_by_its_footer_and_judged_like_jsonl(
+    put: Callable, scratch: Path, root: StorageRoot
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from hpc.data.duplicates import exact_duplicates
+    from hpc.data.rows import find_sources
+
+    base = scratch / "set"
+    base.mkdir()
+    for codec in ("snappy", "gzip", "brotli", "zstd", "lz4", "none"):
+        parquet.write_table(
+            pyarrow.Table.from_pylist([*rows(9), rows(1)[0]]), base / f"train-{codec}.parquet", compression=codec
+        )
+    put(base, "set")
+    version = cards.find(root, f"{_me()}/set")
+    assert (version.facts["rows"], version.facts["format"]) == (60, "parquet")
+    assert cards.sample(version, 2) == rows(2)
+    found = exact_duplicates(find_sources(f"{_me()}/set", root=root))
+    assert (found["rows"], found["duplicates"]) == (60, 51)
+    (base / "train-zstd.parquet").write_bytes(b"PAR1 and no more")
+    assert codes(lambda: put(base, "set", "2")) == ["E-DATA-003"]
+    assert codes(lambda: exact_duplicates(find_sources(str(base), root=root))) == ["E-DATA-003"]

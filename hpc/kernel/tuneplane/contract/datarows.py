@@ -14,6 +14,7 @@ from tuneplane.record.digest import PREFIX, digest_file
 
 MAX_LINE: Final = 64 << 20
 """Bytes of one row; a longer one is refused instead of filling the memory."""
+BATCH: Final = 4096
 MAX_COLUMNS: Final = 1000
 MAX_NAME: Final = 1000
 """Characters of a column's name."""
@@ -151,6 +152,17 @@ def count_parquet(name: str, path: Path) -> FileFacts:
     except Exception as exc:  # pyarrow's own errors share no base but this one
         raise DataFaults([DataFault("E-DATA-003", f"is not Parquet: {exc}"[:200], field=name)]) from exc
     return FileFacts(rows, columns, path.stat().st_size, digest_file(path))
+
+
+def parquet_batches(name: str, path: Path) -> Iterator[list[dict[str, Any]]]:
+    """Rows of a Parquet file, some thousand at a time. Raises DataFault E-DATA-003, E-DATA-004, OSError."""
+    parquet = pyarrow_parquet(name)
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=BATCH):
+                yield batch.to_pylist()
+    except ValueError as exc:  # what pyarrow raises for bytes that are no Parquet
+        raise DataFault("E-DATA-003", f"is not Parquet: {exc}"[:200], field=name) from exc
 
 
 def count_file(name: str, path: Path) -> FileFacts:
