@@ -22,7 +22,7 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-SUBMIT-031", "not KEY=VALUE", "A flag that takes pairs got something else.", "Write KEY=VALUE.", exits.USAGE),
     _K("E-SUBMIT-032", "an input is not there", "The path does not exist or cannot be read from here.", "Give the path of a file or folder on shared storage."),
     _K("E-SUBMIT-033", "an input is no usable file or folder", "It is empty, special, or holds too many files.", "Point to one Hugging Face folder or one data file."),
-    _K("E-SUBMIT-034", "a reference without files", "Hub and dataset references are not resolved to local files yet.", "Give a path on shared storage."),
+    _K("E-SUBMIT-034", "a reference without files", "Rows of another hub's data set are not read for a quality gate.", "Push them as a data set of this platform (`tp dataset push`) and name that."),
     _K("E-SUBMIT-035", "the entry is missing", "The recipe's entrypoint is not among the experiment's files that travel.", "Create the file, or check that git does not ignore it."),
     _K("E-SUBMIT-036", "uncommitted changes", "The record could not say which code ran.", "Commit, or pass --allow-dirty; the files' digests are recorded either way."),
     _K("E-SUBMIT-037", "the recipe lock does not admit", "The lock is missing, malformed or no longer fits the site's catalogue.", "`tp recipe status EXP` says why, `tp recipe upgrade EXP` mends it."),

@@ -9,7 +9,7 @@ from threading import Barrier, Thread
 
 import pytest
 from tuneplane.contract.layout import StorageRoot
-from tuneplane.launch.data import data_variables, verify_data
+from tuneplane.launch.data import data_variables, verify_data, volume_note
 from tuneplane.launch.verify import LaunchRefused
 from tuneplane.record.files import write_json_new
 
@@ -109,6 +109,8 @@ def test_without_a_container_links_stand_for_the_mounts(
 ) -> None:
     launch = {"volumes": resolve_volumes(root, site, [volume])}
     place = Path(data_variables(launch, tmp_path)["VOLUMES_DIR"])
+    assert f"{volume} (generation 1); no container here" in volume_note(launch)
+    assert "read-only below /tuneplane/volumes" in volume_note(launch | {"runtime": {"container": True}})
     assert (place / "ref/deep/b.txt").read_text() == "one"
     assert data_variables(launch, tmp_path)["VOLUMES_DIR"] == str(place)
 

@@ -50,6 +50,17 @@ def data_variables(launch: Mapping[str, Any], scratch: Path) -> dict[str, str]:
     return out
 
 
+def volume_note(launch: Mapping[str, Any]) -> str:
+    """What the log says of the job's volumes, "" where it has none. Pure."""
+    volumes = launch.get("volumes")
+    if not volumes:
+        return ""
+    named = ", ".join(f"{v['ref']} (generation {v['generation']})" for _, v in sorted(volumes.items()))
+    if launch.get("runtime", {}).get("container"):
+        return f"volumes, read-only below {VOLUMES}: {named}"
+    return f"volumes: {named}; no container here, so they are links, read-only by the modes of the files alone"
+
+
 def _mounted(volumes: Mapping[str, Any]) -> str:
     for leaf, volume in volumes.items():
         place = f"{VOLUMES}/{leaf}"

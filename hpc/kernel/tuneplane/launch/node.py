@@ -13,7 +13,7 @@ from typing import Any
 
 from tuneplane.contract import exits, schemas
 from tuneplane.launch import rendezvous
-from tuneplane.launch.data import await_data, data_variables, verify_data
+from tuneplane.launch.data import await_data, data_variables, verify_data, volume_note
 from tuneplane.launch.environ import OFFLINE, Binding, job_environment
 from tuneplane.launch.history import close_previous
 from tuneplane.launch.limits import limit_variables
@@ -216,6 +216,8 @@ class NodeLauncher:
         verified = verify_package(place.root, place.run_id, place.work, place.admission, uid=os.getuid())
         slot = check_reality(verified.launch, place, self.env)
         await_data(verified.launch)
+        if note := volume_note(verified.launch):
+            say(note)
         if place.training_zip:
             verify_training_zip(place.training_zip, place.training_sha256)
         if place.node == 0:
