@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hpc.submit.inputs import Digest
     from hpc.submit.prepare import Around
 
+ENGINE = "deepspeed"
+
 
 def data_records(
     around: Around,
@@ -32,7 +34,7 @@ def data_records(
     """
     data = spec["spec"].get("data", {})
     out: dict[str, Any] = {}
-    faults: list[Refusal] = []
+    faults = engine_faults(spec, inputs)
     if refs := data.get("volumes"):
         from hpc.data.volumes import resolve_volumes
 
@@ -56,6 +58,20 @@ def data_records(
 
         out["quality"] = gate_record(around, data["quality"], inputs, digest, where)
     return out
+
+
+def engine_faults(spec: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Refusal]:
+    """What the training engine would refuse only after the wait in the queue: it reads one JSONL file a split. Pure."""
+    if spec["spec"]["framework"]["kind"] != ENGINE:
+        return []
+    return [
+        Refusal(
+            "E-DATA-014", f"{source['dataset']['ref']} has {len(source['files'])} files here", field=f"spec.data.{name}", found=source["path"],
+            allowed="one .jsonl file",
+        )
+        for name, source in inputs.items()
+        if source.get("dataset") and (len(source["files"]) != 1 or not source["path"].endswith(".jsonl"))
+    ]  # fmt: skip
 
 
 def admission_refusals(

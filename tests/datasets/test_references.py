@@ -235,3 +235,17 @@ def test_a_record_that_names_a_file_it_does_not_have_is_refused(
     del value["record_digest"]
     rewrite(path, encode_record(value))
     assert codes(resolve) == ["E-REG-012"]
+
+
+def test_the_engine_reads_one_jsonl_file_and_that_is_said_before_the_queue(
+    put: Callable, folder: Path, resolve: Callable
+) -> None:
+    from hpc.submit.data import engine_faults
+
+    spec = {"spec": {"framework": {"kind": "deepspeed"}}}
+    write_rows(folder / "train-2.jsonl", rows(5))
+    put(folder)
+    inputs = {"train": resolve(), "validation": resolve(validation=True)}
+    assert [(f.code, f.field) for f in engine_faults(spec, inputs)] == [("E-DATA-014", "spec.data.train")]
+    assert engine_faults(spec, {"train": resolve(path="train-2.jsonl")}) == []
+    assert engine_faults({"spec": {"framework": {"kind": "custom"}}}, inputs) == []
