@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,16 +118,34 @@ def _some(way: Way, repo: Repo, commit: str, file: RemoteFile, part: _Part) -> N
         if body.start != part.offset:
             way.came(-part.offset)
             part.restart()
+        _receive(way, file, part, body)
+    if part.offset < file.size:
+        raise PassingError(f"{file.path} ended after {part.offset} of {file.size} bytes")
+
+
+def _receive(way: Way, file: RemoteFile, part: _Part, body: Iterable[bytes]) -> None:
+    """Write what comes, in pieces that make hashing and writing cheap; what came before a cut is kept."""
+    waiting: list[bytes] = []
+    held = 0
+    try:
         for chunk in body:
             if way.stop.is_set():
                 raise Stopped
-            if part.offset + len(chunk) > file.size:
+            waiting.append(chunk)
+            held += len(chunk)
+            if part.offset + held > file.size:
+                waiting.clear()
                 part.discard()
                 raise _wrong(file, "more bytes than announced", f"{file.size} bytes")
-            part.write(chunk)
-            way.came(len(chunk))
-    if part.offset < file.size:
-        raise PassingError(f"{file.path} ended after {part.offset} of {file.size} bytes")
+            if held >= CHUNK:
+                part.write(b"".join(waiting))
+                way.came(held)
+                waiting.clear()
+                held = 0
+    finally:
+        if waiting:
+            part.write(b"".join(waiting))
+            way.came(held)
 
 
 def _settle(part: _Part, final: Path, file: RemoteFile) -> None:
