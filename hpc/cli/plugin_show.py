@@ -61,6 +61,21 @@ def _print_card(card: Card) -> None:
     from hpc.cli.main import report
     from hpc.spec.text import escaped
 
+    if card.record:
+        _print_version(card)
+    else:
+        click.echo(f"{card.id}: {'its versions cannot be believed' if card.versions else 'no version was published'}")
+    if card.versions:
+        states = [[v.version, v.state, v.digest[7:19], v.published_at, v.note] for v in card.versions]
+        click.echo("\n" + table(states, ["VERSION", "STATE", "DIGEST", "PUBLISHED", ""]))
+    if card.readme:
+        click.echo("\n" + escaped(card.readme.strip(), keep="\n\t"))
+    report(card.faults, as_json=False)
+
+
+def _print_version(card: Card) -> None:
+    from hpc.spec.text import escaped
+
     manifest = card.manifest
     click.echo(f"{card.id}@{card.shown}: {escaped(card.summary) or '(no summary)'}")
     rows: list[tuple[str, Any]] = [
@@ -79,11 +94,6 @@ def _print_card(card: Card) -> None:
     for label, value in rows:
         if value:
             click.echo(f"  {label:20} {escaped(str(value))}")
-    states = [[v.version, v.state, v.digest[7:19], v.published_at, v.note] for v in card.versions]
-    click.echo("\n" + table(states, ["VERSION", "STATE", "DIGEST", "PUBLISHED", ""]))
-    if card.readme:
-        click.echo("\n" + escaped(card.readme.strip(), keep="\n\t"))
-    report(card.faults, as_json=False)
 
 
 def _provider(manifest: dict[str, Any]) -> str:

@@ -139,7 +139,7 @@ def _audit_all(desk: Desk, names: list[str], *, if_idle: bool, as_json: bool) ->
                 return exits.DONE
             if exc.code == "E-STORE-001":
                 raise Refusal("E-RUNS-030", exc.message, found=exc.found) from exc
-            if exc.code not in ("E-STORE-021", "E-STORE-024"):
+            if exc.code not in ("E-STORE-020", "E-STORE-021", "E-STORE-024"):
                 raise
             # An audit only reads; it can be done where its lock cannot be written.
             click.echo(f"tp: note: other audits are not held off: {exc.field}: {exc.message}", err=True)

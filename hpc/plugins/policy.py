@@ -117,7 +117,7 @@ def deactivate(
 def _capability(version: Version) -> str:
     found = str(version.facts["manifest"]["capability"])
     if found not in LOADERS:
-        message = f"{version} is a {found} package"
+        message = f"{version} is of the capability {found}"
         raise Refusal("E-INSTALL-031", message, field="REF", found=found, allowed=" or ".join(CAPABILITIES))
     return found
 

@@ -50,7 +50,7 @@ from hpc.store.probe import PREFIX
 if TYPE_CHECKING:
     from hpc.site.sitefile import Site
 
-_NO_LOCK: Final = frozenset(f"E-STORE-{n}" for n in ("002", "003", "010", "021", "024", "025"))
+_NO_LOCK: Final = frozenset(f"E-STORE-{n}" for n in ("002", "003", "010", "020", "021", "024", "025"))
 TOP: Final = frozenset(row.path.split("/")[1] for row in ROWS if row.path.startswith("registry/"))
 MAX_KEPT: Final = 20_000
 """Problems that are kept word for word; further ones are counted."""

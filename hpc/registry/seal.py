@@ -174,7 +174,7 @@ class _Sealer:
             self.out.standing += 1
             if record is not None and (problem := against_seal(record, seal, where)):
                 self._say(problem)
-        problems = [p for p in problems if p.level != NOTE]
+        problems = [p._replace(path=below(self.root.path, p.path)) for p in problems if p.level != NOTE]
         if record is None or problems or seal is not None:
             self.out.problems += problems
             return

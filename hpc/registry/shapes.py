@@ -23,31 +23,44 @@ class Named:
 TEXTS: Final = Named(str)
 
 
+_ABSENT: Final = object()
+_WORDS: Final = {str: "text", int: "whole number", bool: "truth value", dict: "object", list: "list"}
+
+
 def misfit(value: Any, shape: Shape, where: str) -> str:
     """The first place in `value` that has another shape, in words; "" where all fits."""
+    bad = _misfit(value, shape)
+    return where + bad if bad else ""
+
+
+def _misfit(value: Any, shape: Shape) -> str:
+    # An audit asks this of every version: the place is put together only where there is a misfit.
     if isinstance(shape, type):
-        # True is no number here, as it is none in the record.
-        return "" if type(value) is shape else f"{where} is no {_WORDS.get(shape, shape.__name__)}"
+        return "" if type(value) is shape else _no(shape)  # True is no number here, as it is none in the record
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return f"{where} is no list"
-        return next((bad for item in value if (bad := misfit(item, shape[0], f"{where}[]"))), "")
+            return _no(list)
+        return next(("[]" + bad for item in value if (bad := _misfit(item, shape[0]))), "")
     if not isinstance(value, dict):
-        return f"{where} is no object"
+        return _no(dict)
     if isinstance(shape, Named):
-        return next((bad for item in value.values() if (bad := misfit(item, shape.shape, f"{where}.*"))), "")
-    return _fields(value, shape, where)
+        return next((".*" + bad for item in value.values() if (bad := _misfit(item, shape.shape))), "")
+    return _fields(value, shape)
 
 
-def _fields(value: dict[str, Any], shape: dict[str, Shape], where: str) -> str:
+def _fields(value: dict[str, Any], shape: dict[str, Shape]) -> str:
     for name, inner in shape.items():
-        key = name.removesuffix("?")
-        if key not in value:
+        key = name[:-1] if name[-1] == "?" else name
+        item = value.get(key, _ABSENT)
+        if type(item) is inner:
+            continue
+        if item is _ABSENT:
             if key == name:
-                return f"{where} has no {key}"
-        elif bad := misfit(value[key], inner, f"{where}.{key}"):
-            return bad
+                return f" has no {key}"
+        elif bad := _misfit(item, inner):
+            return f".{key}{bad}"
     return ""
 
 
-_WORDS: Final = {str: "text", int: "whole number", bool: "truth value", dict: "object", list: "list"}
+def _no(kind: type) -> str:
+    return f" is no {_WORDS.get(kind, kind.__name__)}"

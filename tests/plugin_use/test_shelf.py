@@ -148,3 +148,17 @@ def test_the_command_that_a_preview_prints_can_be_pasted(tp: Tp, root: StorageRo
     words = shlex.split(tp("plugin", "import", plain).splitlines()[-1])
     assert words[:4] == ["tp", "plugin", "import", str(plain)]
     assert words[-2] == "--confirm"
+
+
+def test_a_package_of_which_nothing_can_be_shown_is_said_to_be_one(tp: Tp, root: StorageRoot, make: Make) -> None:
+    tp("plugin", "publish", make())
+    version = root.shelf("plugins") / ME / "patch/1.0"
+    damage(version / "record.json")
+    said = tp("plugin", "info", f"{ME}/patch", code=1)
+    assert said.startswith(f"{ME}/patch: its versions cannot be believed\n")
+    assert "damaged" in said
+    seal = tp("registry", "seal", code=2)
+    assert f"registry/plugins/{ME}/patch/1.0/record.json" in seal
+    assert str(root.path) not in seal
+    version.rename(root.path / "elsewhere")
+    assert tp("plugin", "info", f"{ME}/patch") == f"{ME}/patch: no version was published\n"

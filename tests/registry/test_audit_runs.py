@@ -177,11 +177,12 @@ def test_p69_a_stale_handle_is_opened_again(
     assert {p.code for p in report.problems} <= {"E-STORE-023"}
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSPC, errno.EDQUOT])
 def test_p61_an_audit_without_locks_goes_on_and_says_so(
-    root: StorageRoot, me: User, monkeypatch: pytest.MonkeyPatch
+    root: StorageRoot, me: User, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def refused(*args: object, **kwargs: object) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "link", refused)
     with only_one(root, me) as why:
