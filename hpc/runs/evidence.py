@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,6 +24,7 @@ from hpc.spec.text import escaped
 Level = Literal["tampered", "incomplete", "note"]
 _NOT_A_RECORD: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR})
 """A link, a FIFO or a folder where a record belongs."""
+CLOCK_SKEW_S: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Case:
     """One run under audit. Records are read once; every read that fails leaves a finding."""
 
     run: RunPaths
+    now: Callable[[], float] = time.time
     findings: list[Finding] = field(default_factory=list)
     _read: dict[Path, Any] = field(default_factory=dict)
     _unseen: set[Path] = field(default_factory=set)
@@ -117,6 +121,14 @@ class Case:
         except ValueError as exc:
             self.tampered(check, path, str(exc))
         return None
+
+    def age_s(self, path: Path) -> float:
+        """Seconds since a file was written, by this machine's clock; a file from the future is taken for an old one."""
+        try:
+            age = self.now() - os.lstat(path).st_mtime
+        except OSError:
+            return float("inf")
+        return age if age >= -CLOCK_SKEW_S else float("inf")
 
     def text(self, check: str, path: Path) -> str | None:
         """A short text file, or None where it is missing or cannot be used (with a finding)."""

@@ -463,3 +463,19 @@ def test_an_adopted_submission_without_a_script_digest_is_incomplete(make_run: M
     found = audit(maker.run)
     assert [f.check for f in found.findings] == ["script"]
     assert found.verdict == "incomplete"
+
+
+def test_a_run_that_is_being_closed_accuses_nobody_until_a_minute_has_passed(make_run: Make) -> None:
+    """Report, end and closing event are three writes; a nightly audit can come in between, on another client of the storage."""
+    maker = two_attempts(make_run)
+    log = maker.run.events / "batch-1.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    report = maker.run.report
+    os.utime(report)
+    found = {(f.level, f.path, f.message) for f in audit(maker.run).findings if f.check == "report"}
+    assert ("incomplete", "report.json", "the run is being closed at this moment") in found
+    for age in (61, -3600):  # later, and by a clock that somebody turned
+        stamp = os.stat(report).st_mtime - age
+        os.utime(report, (stamp, stamp))
+        assert audit(maker.run).verdict == "tampered"
+        os.utime(report)
