@@ -51,17 +51,12 @@ def plain_path(path: Path | str, field: str) -> str:
 
 
 def mounts(root: StorageRoot, run: RunPaths, work: Path, launch: Mapping[str, Any]) -> list[str]:
-    """`--mount` values: the storage root read-only, the run writable, the package read-only again, inputs, site paths and volumes read-only.
-
-    The folder of a data set that the run is to publish is writable; its owner is who runs the job.
-    """
+    """`--mount` values: the storage root read-only, the run writable, the package read-only again, inputs, site paths and volumes read-only."""
     rows = [(root.path, False), (run.root, True), (work, False)]
     inside = f"{root.path}/"
     inputs = (source["path"] for _, source in sorted(launch["inputs"].items()))
     rows += [(Path(path), False) for path in inputs if not path.startswith(inside)]
     rows += [(Path(b), False) for b in launch["binds"]]
-    if output := launch.get("output_dataset"):
-        rows.append((Path(output["folder"]), True))
     lines = [_bind(path, path, writable) for path, writable in rows]
     lines += [_bind(v["path"], f"{VOLUMES}/{leaf}", False) for leaf, v in sorted(launch.get("volumes", {}).items())]
     return list(dict.fromkeys(lines))
@@ -113,6 +108,7 @@ def _settings(
         "TP_APPTAINER": "",
         "TP_SIF": "",
         "TP_MOUNTS": "",
+        "TP_OUTPUT": "",
         "TP_NV": "",
     }
     if runtime is not None:
@@ -126,6 +122,7 @@ def _settings(
             "TP_SIF_VERIFY": "full" if launch["runtime"]["verify"] == "sha256" else "stat",
             "TP_SIF_STAT": stat_text,
             "TP_MOUNTS": "\n".join(mounts(root, prepared.run, prepared.work, launch)),
+            "TP_OUTPUT": plain_path(output["folder"], "mount") if (output := launch.get("output_dataset")) else "",
             "TP_NV": "1" if any(p["gpus_per_node"] for p in launch["shape"]["pools"]) else "",
         }
     return out
