@@ -19,7 +19,7 @@ from hpc.data.hub_choice import DATA
 from hpc.data.hub_names import MAIN, HubCache, Repo
 from hpc.data.lock import Entry, Lock, accept_command, locked_commit
 from hpc.errors.core import Refusal
-from hpc.spec.text import visible
+from hpc.spec.text import leaf_variable, visible
 
 DEAR = 8 << 30
 """Inputs above this many bytes are recorded by size, time and owner, as paths are."""
@@ -62,7 +62,10 @@ def hub_input(
     folder = cache.snapshot(repo, commit)
     path = str(folder / only) if only else str(folder)
     named = {"" if only else p: f for p, f in chosen.items()}
-    row = {"path": path, "files": _rows(named, digest), "closed": not only, "source": f"{repo}@{commit}"}
+    variable = f"{leaf_variable(repo.id.rpartition('/')[2])}_{'MODEL' if repo.type == 'model' else 'DATA'}_DIR"
+    row = {
+        "path": path, "files": _rows(named, digest), "closed": not only, "source": f"{repo}@{commit}", "variables": {variable: str(folder)},
+    }  # fmt: skip
     kept = lock.inputs[role].files if locked else {p: f.digest for p, f in chosen.items()}
     requested = lock.inputs[role].requested if locked else revision or MAIN
     return HubInput(row, Entry("hf", repo.type, repo.id, requested, commit, kept))

@@ -22,7 +22,7 @@ DEAR = 8 << 30
 def shelf_input(
     root: StorageRoot, site: Site, model: str, version: str, *, field: str, digest: Callable[[str, os.stat_result], str]
 ) -> dict[str, Any]:  # fmt: skip
-    """`{path, files, closed, source, model}` of `<owner>/<name>` at a version or channel, every file compared with the shelf's record.
+    """`{path, files, closed, source, model, variables}` of `<owner>/<name>` at a version or channel, every file compared with the shelf's record.
 
     Above DEAR bytes nothing is hashed here, and the job compares size, time and owner, as it does for paths. Raises Refusal E-REG-*, E-MODEL-024
     (an adapter), E-MODEL-041, E-STORE-02x.
@@ -46,5 +46,8 @@ def shelf_input(
             raise Refusal("E-REG-013", text, field=str(path), found=have, allowed=entry.sha256)
         row: dict[str, Any] = {"path": entry.path, "size": entry.size, "sha256": entry.sha256}
         rows.append(row | ({"mtime_ns": info.st_mtime_ns, "uid": info.st_uid} if dear else {}))
-    facts = {"ref": str(found), "digest": found.digest, "variable": f"{leaf_variable(found.name)}_MODEL_DIR"}
-    return {"path": str(found.content), "files": rows, "closed": True, "source": str(found), "model": facts}
+    facts = {"ref": str(found), "digest": found.digest}
+    variables = {f"{leaf_variable(found.name)}_MODEL_DIR": str(found.content)}
+    return {
+        "path": str(found.content), "files": rows, "closed": True, "source": str(found), "model": facts, "variables": variables,
+    }  # fmt: skip

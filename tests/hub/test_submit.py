@@ -95,6 +95,7 @@ def test_p64_from_prefetch_to_a_job_that_is_offline_and_has_checked_every_byte(
     assert (model["source"], model["closed"], len(model["files"])) == (f"hf:org/tiny@{online}", True, 4)
     seen = environment(run)
     assert {seen[k] for k in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")} == {"1"}
+    assert seen["TINY_MODEL_DIR"] == model["path"]
     assert seen["HF_HUB_CACHE"] == f"{lab.storage}/cache/hf/hub"
 
 
@@ -196,8 +197,9 @@ def test_a_model_of_the_shelf_trains_a_job_and_an_adapter_does_not(lab: Lab, tmp
     lab.tp("model", "promote", f"{me}/toy@1.0", "--to", "production")
     done = lab.submit("--again", "--model", f"{me}/toy@production")
     model = json.loads((Path(done["run_dir"]) / "work/.tuneplane/launch.json").read_text())["inputs"]["model"]
-    assert (model["source"], model["model"]["variable"]) == (f"{me}/toy@1.0", "TOY_MODEL_DIR")
+    assert (model["source"], model["model"]["ref"]) == (f"{me}/toy@1.0", f"{me}/toy@1.0")
     assert lab.end(done["run_id"])["class"] == "done"
+    assert environment(Path(done["run_dir"]))["TOY_MODEL_DIR"] == f"{lab.storage}/registry/models/{me}/toy/1.0/content"
     assert codes(lab.refused("--again", "--model", f"{me}/ad@1")) == ["E-MODEL-024"]
     assert "E-DATA-020" in lab.tp("model", "promote", f"{me}/toy@1.0", "--to", "x").stderr + _rm(lab, me)
 

@@ -39,9 +39,13 @@ def await_data(
 
 
 def data_variables(launch: Mapping[str, Any], scratch: Path) -> dict[str, str]:
-    """`<NAME>_DATA_DIR` for each data set and `VOLUMES_DIR` where there are volumes. Raises LaunchRefused E-JOB-050."""
+    """`<NAME>_DATA_DIR` for each data set, `<NAME>_MODEL_DIR` for the model, `VOLUMES_DIR` where there are volumes.
+
+    Raises LaunchRefused E-JOB-050.
+    """
     out: dict[str, str] = {}
     for source in launch.get("inputs", {}).values():
+        out |= source.get("variables", {})
         if dataset := source.get("dataset"):
             out[dataset["variable"]] = dataset["dir"]
     if volumes := launch.get("volumes"):
