@@ -36,6 +36,10 @@ def short(prompts, completions, answer, **columns):
 SHARED = {"gradient_accumulation": 2, "max_steps": STEPS, "save_steps": STEPS // 2, "keep_checkpoints": 3}
 LORA = {"zero_stage": 2, "lora_rank": 4, "lora_dropout": 0.1}
 FULL = {"zero_stage": 2, "learning_rate": 1e-3}
+RPO = FULL | {"rpo_alpha": 0.5}
+CENTRED = FULL | {"center_rewards_coefficient": 0.01}
+LEANING = FULL | {"max_steps": 16, "undesirable_weight": 1.3}
+LONGER = FULL | {"max_steps": 24}
 
 
 class Lessons:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lessons import FULL, LORA, Lessons, encoded, golden, plain_losses
+from lessons import FULL, LONGER, LORA, Lessons, encoded, golden, plain_losses
 from tuneplane.training.refusals import Refused
 from tuneplane.training.settings import parse
 from tuneplane.training.tables import DISTILL, DistillSettings
@@ -82,9 +82,9 @@ def mixed(teacher: Path) -> dict[str, Any]:
 
 @pytest.mark.train
 def test_a_student_learns_what_its_teacher_knows(lessons: Lessons) -> None:
-    knows = lessons.straight("sft", **FULL, max_steps=24)
+    knows = lessons.straight("sft", **LONGER)
     wise = str(knows.out / "final")
-    attempt = lessons.straight("distill", **FULL, max_steps=24, teacher=wise)
+    attempt = lessons.straight("distill", **LONGER, teacher=wise)
     lines, result = attempt.metrics(), attempt.result()
     assert lines[0]["cross_entropy"] == pytest.approx(
         knows.metrics()[0]["loss"], rel=1e-5

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lessons import FULL, LORA, Lessons, encoded, golden, plain_logp, plain_losses
+from lessons import LORA, RPO, Lessons, encoded, golden, plain_logp, plain_losses
 from ranks import Run
 from tuneplane.training.settings import parse
 from tuneplane.training.sums import held_out_path
 from tuneplane.training.tables import DPO, DpoSettings
-
-RPO = FULL | {"rpo_alpha": 0.5, "label_smoothing": 0.1}
 
 
 def settings(**values: Any) -> DpoSettings:
@@ -21,7 +19,7 @@ def settings(**values: Any) -> DpoSettings:
 
 
 def test_the_sigmoid_loss_is_the_documented_formula() -> None:
-    """TRL: -logsigmoid(beta * logits) * (1 - label_smoothing) - logsigmoid(-beta * logits) * label_smoothing."""
+    """-logsigmoid(beta * logits) * (1 - label_smoothing) - logsigmoid(-beta * logits) * label_smoothing (DPO, and Mitchell's conservative DPO)."""
     import torch
     from tuneplane.training.preference import pair_loss
 
@@ -56,6 +54,30 @@ def test_what_is_kept_of_the_reference_is_read_back_and_a_damaged_file_is_not(tm
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     assert _read(path, 2) is None
+
+
+def test_a_warning_ends_the_asking_of_the_reference_on_all_ranks_and_keeps_nothing(tmp_path: Path) -> None:
+    """The ranks agree before each forward; this one hears of another rank's signal, and makes no forward."""
+    from types import SimpleNamespace
+
+    from tuneplane.training.reference import Reference
+    from tuneplane.training.warning import Warned
+
+    peers = SimpleNamespace(
+        place=SimpleNamespace(rank=1, world_size=2),
+        policies=SimpleNamespace(start_timeout_s=1.0),
+        once=lambda name, work, bound, by: work(),
+        total=lambda values: [v + 1.0 for v in values],
+    )
+    engine = SimpleNamespace(
+        settings=SimpleNamespace(lora=False, zero_stage=2, micro_batch_size=2),
+        precision="fp32",
+        asking=lambda: pytest.fail("a forward was made"),
+    )
+    reference = Reference(tmp_path, "sha256:model", peers, SimpleNamespace(again=lambda: None))
+    with pytest.raises(Warned, match="another rank's signal"):
+        reference.know(engine, "rows", 5, lambda index: ([1, 2], 1), lambda rows: None)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.train
@@ -119,7 +141,7 @@ def test_the_losses_are_those_of_a_plain_torch_loop_with_a_second_model(lessons:
             with torch.no_grad():
                 then = [plain_logp(frozen, *row) for row in (chosen, rejected)]
             margin = 0.1 * ((now[0] - then[0]) - (now[1] - then[1]))
-            lost = lost - 0.9 * torch.log(torch.sigmoid(margin)) - 0.1 * torch.log(torch.sigmoid(-margin))
+            lost = lost - torch.log(torch.sigmoid(margin))
             own, tokens = own - now[0], tokens + len(chosen[0]) - chosen[1]
         return lost / len(ids) + 0.5 * own / tokens
 

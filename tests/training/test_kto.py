@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lessons import FULL, LORA, Lessons, encoded, golden, plain_logp, plain_losses
+from lessons import FULL, LEANING, LORA, Lessons, encoded, golden, plain_logp, plain_losses
 from tuneplane.training.chat import Encoder
 from tuneplane.training.kto import judged_loss, pair_accuracy, partner
 from tuneplane.training.settings import parse
@@ -59,7 +59,7 @@ def test_a_partner_lies_half_a_file_away_and_has_another_prompt(tmp_path: Path, 
 
 @pytest.mark.train
 def test_good_answers_rise_above_bad_ones_on_held_out_rows(lessons: Lessons) -> None:
-    attempt = lessons.straight("kto", **FULL, max_steps=16, undesirable_weight=1.3)
+    attempt = lessons.straight("kto", **LEANING)
     first, result = attempt.metrics()[0], attempt.result()
     assert first["loss"] == pytest.approx(0.5 * (3 + 1.3 * 5) / 8)  # nothing gained yet; 3 of the 8 are good
     assert result["validation_accuracy"] >= 0.8

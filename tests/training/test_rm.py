@@ -6,12 +6,10 @@ import math
 from typing import Any
 
 import pytest
-from lessons import FULL, LORA, Lessons, encoded, golden, plain_losses
+from lessons import CENTRED, LORA, Lessons, encoded, golden, plain_losses
 from tuneplane.training.settings import parse
 from tuneplane.training.sums import held_out_path
 from tuneplane.training.tables import RM
-
-CENTRED = FULL | {"center_rewards_coefficient": 0.01}
 
 
 def score(model: Any, ids: list[int]) -> Any:
