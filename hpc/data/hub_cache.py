@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpc.data.hub_fetch import content_digest
-from hpc.data.hub_names import MAIN, HubCache, Repo, blob_name, digest_of_blob, is_commit
+from hpc.data.hub_names import MAIN, HubCache, Repo, blob_name, check_revision, digest_of_blob, is_commit
 from hpc.errors.core import Refusal
 from hpc.spec.text import visible
 from hpc.store.faults import refusal
@@ -39,8 +39,8 @@ class CachedFile:
 
 
 def commit_of(cache: HubCache, repo: Repo, revision: str = "", *, field: str = "", command: str = "") -> str:
-    """The commit that a revision (default: main) means offline. Raises Refusal E-HUB-020 with the command that fetches it."""
-    revision = revision or MAIN
+    """The commit that a revision (default: main) means offline. Raises Refusal E-HUB-002, E-HUB-020 with the command that fetches it."""
+    revision = check_revision(revision, field) or MAIN
     if is_commit(revision):
         return revision
     try:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from tuneplane.record.digest import PREFIX
 
 from hpc.data.hub_choice import RemoteFile, require_path
-from hpc.data.hub_names import GIT_PREFIX, MAIN, Repo, is_commit
+from hpc.data.hub_names import GIT_PREFIX, MAIN, Repo, is_commit, is_content_digest
 from hpc.data.retry import LASTING, PassingError
 from hpc.errors.core import Refusal
 
@@ -115,6 +115,9 @@ def _remote(sibling: Any) -> RemoteFile:
     lfs = sibling.lfs
     digest = PREFIX + str(lfs["sha256"] if isinstance(lfs, dict) else lfs.sha256) if lfs else ""
     digest = digest or GIT_PREFIX + str(sibling.blob_id)
+    # The digest becomes the file's name in the cache.
+    if not is_content_digest(digest):
+        raise Refusal("E-HUB-017", "the hub states no digest", field=path, found=digest[:80])
     if type(size) is not int or size < 0:
         raise Refusal("E-HUB-017", "the hub states no size", field=path, found=str(size)[:80])
     return RemoteFile(path, size, digest)

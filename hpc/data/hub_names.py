@@ -26,6 +26,7 @@ GIT_PREFIX = "git-sha1:"
 MAIN = "main"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_REVISION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]|/(?=[A-Za-z0-9]))*")
 _FOLDER = re.compile(r"(model|dataset)s--(.+)")
 
 
@@ -85,6 +86,13 @@ class HubCache:
 
 def is_commit(text: str) -> bool:
     return COMMIT.fullmatch(text) is not None
+
+
+def check_revision(text: str, field: str = "--revision") -> str:
+    """`text` itself: a commit, or a branch's or tag's name that can be a path. Raises Refusal E-HUB-002."""
+    if text and (not _REVISION.fullmatch(text) or ".." in text or len(text) > 200):
+        raise Refusal("E-HUB-002", "is no name of a revision", field=field, found=visible(text))
+    return text
 
 
 def repo_of(ref: HubRef, kind: RepoType, field: str = "") -> Repo:

@@ -22,7 +22,7 @@ from hpc.data.hub_claims import Claim, claim
 from hpc.data.hub_client import Hub
 from hpc.data.hub_fetch import Stopped, Way, content_digest, fetch
 from hpc.data.hub_manifest import Manifest, write
-from hpc.data.hub_names import MAIN, HubCache, Repo, blob_name, is_commit
+from hpc.data.hub_names import MAIN, HubCache, Repo, blob_name, check_revision, is_commit
 from hpc.data.hub_store import link, open_cache, open_repo, set_ref
 from hpc.data.retry import patiently
 from hpc.errors.core import Refusal
@@ -104,11 +104,12 @@ def prefetch(
 ) -> Prefetched:  # fmt: skip
     """Bring `repo` at `revision` (default: main) into the cache, or find that it is there.
 
-    `patterns` narrow the files; `locks` are lock files that will count on the commit. Raises Refusal E-HUB-003 … E-HUB-024, E-STORE-02x; what was
+    `patterns` narrow the files; `locks` are lock files that will count on the commit. Raises Refusal E-HUB-002 … E-HUB-024, E-STORE-02x; what was
     fetched until then stays and is used by the next try.
     """
     watch = watch or Watch()
     began = time.clock()
+    check_revision(revision)
     open_cache(cache)
     listing = patiently(
         lambda: hub.listing(repo, revision), sleep=time.sleep, what=str(repo),

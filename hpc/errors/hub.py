@@ -9,7 +9,7 @@ from hpc.errors.core import ErrorKind, table
 _K = ErrorKind
 KINDS: dict[str, ErrorKind] = table(
     _K("E-HUB-001", "a hub that is not fetched from", "Files are fetched from Hugging Face (hf:) only; ModelScope (ms:) is read in references and has no client here.", "Name the same repository on Hugging Face, or download it yourself and give its path or register it."),
-    _K("E-HUB-002", "not the name of a repository", "A repository is ORG/NAME; `--`, `..` and a trailing `.git` cannot be told apart in the cache.", "Write hf:ORG/NAME."),
+    _K("E-HUB-002", "not the name of a repository or revision", "A repository is ORG/NAME, a revision a branch, a tag or a commit; `--`, `..` and a trailing `.git` cannot be told apart in the cache.", "Write hf:ORG/NAME."),
     _K("E-HUB-003", "a path that leaves its folder", "The hub, a config or a lock names a file by a path with `..`, a leading slash, a backslash or a control character.", "Do not use the repository or the file; name files by plain relative paths."),
     _K("E-HUB-004", "weights only as pickles", "A pickle runs code when it is opened, so it is never fetched. The repository has no safetensors.", "Use a revision with safetensors (many repositories have one as refs/pr/N), or convert it and register the folder."),
     _K("E-HUB-005", "nothing to fetch", "No file of the repository is one that this kind takes, or none matches --file.", "Look at the repository's files; a model needs safetensors, a data set JSONL, JSON or Parquet."),

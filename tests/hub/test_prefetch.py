@@ -321,6 +321,37 @@ def test_other_hubs_and_odd_names_are_refused_with_their_code(text: str, code: s
     assert refused(lambda: parse_repo(text, "model")).code == code
 
 
+@pytest.mark.parametrize("revision", ["../../../x", "/etc/x", "a/../b", "a b", "x\n", "-x", "a/.hidden"])
+def test_a_revision_that_would_be_a_path_elsewhere_is_refused(hub: FakeHub, get: Get, revision: str) -> None:
+    hub.repo("org/tiny").refs[revision] = hub.repo("org/tiny").commit(MODEL)
+    assert refused(lambda: get(revision=revision)).code == "E-HUB-002"
+    assert hub.log == []
+
+
+@pytest.mark.parametrize("digest", ["../../../../x", "", "g" * 64, "a" * 63])
+def test_a_digest_that_would_be_a_path_elsewhere_is_refused(hub: FakeHub, get: Get, digest: str) -> None:
+    hub.repo("org/tiny").commit(MODEL)
+    row = {
+        "rfilename": "model.safetensors",
+        "size": 3,
+        "blobId": "x",
+        "lfs": {"sha256": digest, "size": 3, "pointerSize": 1},
+    }
+    hub.edit["siblings"] = [row]
+    assert refused(get).code == "E-HUB-017"
+
+
+@pytest.mark.parametrize(
+    "edit", [{"sha": "main"}, {"sha": None}, {"siblings": [{"rfilename": "a.safetensors"}]}, {"siblings": 3}]
+)
+def test_an_answer_that_is_not_understood_is_refused_and_not_asked_again(
+    hub: FakeHub, get: Get, slept: list[float], edit: dict[str, object]
+) -> None:
+    hub.repo("org/tiny").commit(MODEL)
+    hub.edit = dict(edit)
+    assert (refused(get).code, slept) == ("E-HUB-017", [])
+
+
 def test_an_offline_shell_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
