@@ -153,3 +153,33 @@ def test_without_words_it_says_how_it_is_called(work: Any) -> None:
     done = work.rank()
     assert done.returncode == exits.USAGE
     assert done.stderr.startswith("usage: python -m tuneplane.plugins.rank")
+
+
+def test_what_a_plugin_does_to_argv_and_folder_is_not_the_program_s(work: Any) -> None:
+    code = "import os, sys\ndef install(h):\n    sys.argv[:] = []\n    sys.argv = None\n    os.chdir('/')\n"
+    for name in ("one", "two"):
+        work.add(f"a/{name}", {f"{name}_code.py": code}, entrypoint=f"{name}_code:install")
+    exp = program(work, "import os, sys\nprint('program', os.getcwd(), sys.argv)\n")
+    work.lock()
+    done = work.rank("train_it.py", "--x")
+    assert done.stdout.splitlines()[-1] == f"program {exp} ['train_it.py', '--x']", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("sys.path.clear()", "off sys.path"),
+        ("raise B()", "raised: b_code.B: stop"),
+        ("sys.stdout.close()", "raised: ValueError: I/O operation on closed file"),
+    ],
+)
+def test_a_plugin_that_breaks_the_interpreter_is_named(work: Any, body: str, words: str) -> None:
+    code = f"import sys\nclass B(BaseException):\n    pass\ndef install(h):\n    {body}\n".replace("B()", "B('stop')")
+    work.add("a/b@1.0.0", {"b_code.py": code}, entrypoint="b_code:install")
+    program(work)
+    work.lock()
+    done = work.rank("train_it.py")
+    assert done.returncode == exits.LAUNCH_FAILED
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("tp: E-JOB-037 plugin a/b@1.0.0"), done.stderr
+    assert words in said

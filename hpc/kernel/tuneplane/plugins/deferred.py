@@ -27,5 +27,7 @@ def install_deferred(leaf: str, **ctx: Any) -> None:
     label, fn, hyperparams = _registered[leaf]
     try:
         fn(copy.deepcopy(dict(hyperparams)), **ctx)
-    except (Exception, SystemExit) as exc:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:
         raise PluginFault("E-JOB-037", f"plugin {label} raised: {last_lines(exc)}") from exc

@@ -11,7 +11,8 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,35 @@ def apply_plugins(work: Path) -> None:
 
 
 def _apply(plugin: LockedPlugin, hyperparams: Mapping[str, Any]) -> None:
-    fn = load(plugin)
-    if (plugin.manifest.get("load") or "eager") == "deferred":
-        register(plugin.leaf, plugin.label, fn, hyperparams)
-        print(f"plugin  : {plugin.label} registered in entrypoint process (deferred)", flush=True)
-        return
-    try:
+    with _own_place(plugin):
+        fn = load(plugin)
+        if (plugin.manifest.get("load") or "eager") == "deferred":
+            register(plugin.leaf, plugin.label, fn, hyperparams)
+            print(f"plugin  : {plugin.label} registered in entrypoint process (deferred)", flush=True)
+            return
         # Each plugin gets a dict of its own: what one changes in it is no message to the next.
         fn(copy.deepcopy(dict(hyperparams)))
-    except (Exception, SystemExit) as exc:
+        print(f"plugin  : {plugin.label} applied in entrypoint process", flush=True)
+
+
+@contextmanager
+def _own_place(plugin: LockedPlugin) -> Iterator[None]:
+    """argv and working folder stay the program's own, whatever the plugin does to them. Raises PluginFault E-JOB-037.
+
+    What a plugin takes off sys.path would be missed later, by somebody's import, without the plugin's name.
+    """
+    argv, path, here = list(sys.argv), list(sys.path), os.getcwd()
+    try:
+        yield
+        if lost := [entry for entry in path if entry not in sys.path]:
+            raise PluginFault("E-JOB-037", f"plugin {plugin.label} took {lost[0]!r} off sys.path")
+    except (PluginFault, KeyboardInterrupt):
+        raise
+    except BaseException as exc:
         raise PluginFault("E-JOB-037", f"plugin {plugin.label} raised: {last_lines(exc)}") from exc
-    print(f"plugin  : {plugin.label} applied in entrypoint process", flush=True)
+    finally:
+        sys.argv = argv
+        os.chdir(here)
 
 
 def _become(words: Sequence[str]) -> None:
