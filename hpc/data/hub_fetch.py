@@ -41,13 +41,17 @@ class Stopped(Exception):  # noqa: N818 - somebody asked for it
 
 @dataclass(frozen=True)
 class Way:
-    """How files are fetched: hub, cache, clockwork, and whoever wants to know."""
+    """How files are fetched: hub, cache, clockwork, and whoever wants to know.
+
+    `came` is told of bytes from the hub, `kept` of bytes that were there before (or, below zero, that are given up).
+    """
 
     hub: Hub
     cache: HubCache
     sleep: Callable[[float], None]
     told: Callable[[str], None]
     came: Callable[[int], None]
+    kept: Callable[[int], None]
     stop: threading.Event
 
 
@@ -87,11 +91,11 @@ def fetch(way: Way, repo: Repo, commit: str, file: RemoteFile) -> None:
     try:
         with closing(part.open()):
             resumed = part.offset
-            way.came(resumed)
+            way.kept(resumed)
             _fill(way, repo, commit, file, part)
             if part.digest() != file.digest and resumed:
                 # What the dead writer left was no good: once more, from nothing.
-                way.came(-part.offset)
+                way.kept(-part.offset)
                 part.restart()
                 _fill(way, repo, commit, file, part)
             _settle(part, final, file)
@@ -116,7 +120,7 @@ def _some(way: Way, repo: Repo, commit: str, file: RemoteFile, part: _Part) -> N
         if body.size not in (-1, file.size):
             raise _wrong(file, f"{body.size} bytes", f"{file.size} bytes")
         if body.start != part.offset:
-            way.came(-part.offset)
+            way.kept(-part.offset)
             part.restart()
         _receive(way, file, part, body)
     if part.offset < file.size:

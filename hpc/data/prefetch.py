@@ -146,7 +146,7 @@ def _files(
 ) -> tuple[_Count, int]:
     """Every chosen file in the blobs, whole and compared; how many were there before."""
     count, stop, began = _Count(), threading.Event(), time.clock()
-    way = Way(hub, cache, time.sleep, watch.say, count.came, stop)
+    way = Way(hub, cache, time.sleep, watch.say, count.came, count.there, stop)
     wanted = {f.digest: f for f in chosen.files}
     total = sum(f.size for f in wanted.values())
 

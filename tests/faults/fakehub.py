@@ -6,6 +6,7 @@ statuses, cut connections, wrong lengths, flipped bytes, ignored ranges, slow bo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -240,7 +241,8 @@ class _Handler(BaseHTTPRequestHandler):
             )
         if sent < len(body) and self.command != "HEAD":
             self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # the other side was faster
+                self.connection.shutdown(socket.SHUT_RDWR)
 
     def push(self, body: bytes) -> int:
         try:

@@ -259,8 +259,10 @@ def test_what_a_killed_process_left_is_gone_on_with(hub: FakeHub, get: Get, cach
     assert not os.path.lexists(cache.blobs(TINY) / hashlib.sha256(WEIGHTS).hexdigest())
     assert len(os.listdir(cache.claims)) == 1
     before = hub.sent("/cdn/")
-    assert (get().folder / "model.safetensors").read_bytes() == WEIGHTS
+    done = get()
+    assert (done.folder / "model.safetensors").read_bytes() == WEIGHTS
     assert hub.sent("/cdn/") - before == len(WEIGHTS) - before
+    assert len(WEIGHTS) - before <= done.fetched < len(WEIGHTS)
     assert os.listdir(cache.claims) == []
     assert [n for n in os.listdir(cache.blobs(TINY)) if n.endswith(".part")] == []
 
