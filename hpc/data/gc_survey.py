@@ -73,6 +73,8 @@ def survey(root: StorageRoot, *, now_s: float, keep_s: float = KEEP_S) -> Survey
         if repo is not None:
             _repository(cache, repo, held, now_s, keep_s, out)
     for name in _names(cache.claims):
+        if is_litter(name):
+            continue
         path = cache.claims / name
         if (found := _old(path, now_s, MIN_AGE_S)) or is_stale_claim(path):
             found = found or _lstat(path)

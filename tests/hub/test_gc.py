@@ -141,11 +141,14 @@ def test_litter_parts_claims_and_orphans_go_after_a_day(
     (cache.blobs(TINY) / f".{'a' * 64}.00000000-1-1-1.part").write_bytes(b"123")
     (cache.blobs(TINY) / ("b" * 64)).write_bytes(b"12")
     (cache.claims / "x.json").write_bytes(b"1")
+    (cache.claims / ".x.json.abc.tmp").write_bytes(b"1")
     (cache.snapshot(TINY, get().commit) / ".x.abc.tmp").symlink_to("nowhere")
     assert found(look(0.5)) == set()
     what = look(1.5)
+    assert len(found(what)) == len(what.items)
     assert found(what) == {
-        ("litter", ".1.0.abc.tmp"), ("litter", ".x.abc.tmp"), ("part", f".{'a' * 64}.00000000-1-1-1.part"), ("blob", "b" * 64), ("claim", "x.json"),
+        ("litter", ".1.0.abc.tmp"), ("litter", ".x.abc.tmp"), ("litter", ".x.json.abc.tmp"),
+        ("part", f".{'a' * 64}.00000000-1-1-1.part"), ("blob", "b" * 64), ("claim", "x.json"),
     }  # fmt: skip
     assert sum(gc.remove(root, i) for i in what.items if i.kind != "litter") == 3 + 2 + 1
     for item in what.items:
