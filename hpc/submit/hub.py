@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract.layout import StorageRoot
 
-from hpc.data.lock import Entry, Lock, accept_command, runtime_refusal
+from hpc.data.lock import Entry, Lock, accept_command, read_lock, runtime_refusal
 from hpc.errors import Refusal
 from hpc.spec.refs import HubRef, parse_hub_ref
 
@@ -38,12 +39,15 @@ class Pins:
         image = {"runtime_id": runtime.id, "sif": runtime.sha256} if runtime is not None else {}
         return self.lock.completed(self.entries, image)
 
-    def require_runtime(self, runtime: Runtime | None) -> None:
-        """Raises Refusal E-LOCK-007 where the image is not the locked one."""
-        if runtime is not None:
-            fault = runtime_refusal(self.lock, runtime.id, runtime.sha256, accept=accept_command(self.exp))
-            if fault is not None:
-                raise fault
+
+def read_pins(exp: str, folder: Path, runtime: Runtime | None) -> Pins:
+    """The pins of an experiment. Raises Refusal E-LOCK-001, E-LOCK-007 (another image than the locked one)."""
+    pins = Pins(exp, read_lock(folder))
+    if runtime is not None:
+        fault = runtime_refusal(pins.lock, runtime.id, runtime.sha256, accept=accept_command(exp))
+        if fault is not None:
+            raise fault
+    return pins
 
 
 def model_input(root: StorageRoot, site: Site, base: str, pins: Pins, digest: Digest) -> dict[str, Any]:

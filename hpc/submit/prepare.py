@@ -11,13 +11,12 @@ import tuneplane
 from tuneplane.contract.layout import RunPaths, StorageRoot
 
 from hpc.data.lock import LOCK_NAME, Lock
-from hpc.data.lock import read_lock as read_lock_of_inputs
 from hpc.errors import Refusal, Refusals
 from hpc.submit import launchplan
 from hpc.submit.ahead import Ahead
 from hpc.submit.data import data_records
 from hpc.submit.flags import JOB_SECTIONS, Flags, Locked, document
-from hpc.submit.hub import Pins
+from hpc.submit.hub import Pins, read_pins
 from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import KernelRef, find_kernels
 
@@ -298,8 +297,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     runtime = _runtime(around, spec, recipe, around.site.fleets[fleet].kind)
     kernel = find_kernels(around.root)
     normalised = spec.normalised()
-    pins = Pins(experiment.name, read_lock_of_inputs(experiment.path))
-    pins.require_runtime(runtime)
+    pins = read_pins(experiment.name, experiment.path, runtime)
     data = _inputs(around, experiment, recipe, normalised, f"{work}/{experiment.rel}", options, pins)
     given = {
         "profile": placement.profile, "profiles": [p.profile for p in placement.pools], "pin_resource": profiles[0].pin_resource,
@@ -309,6 +307,5 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     }  # fmt: skip
     launch = launchplan.launch_document(spec, recipe, around.site, options=options, work=str(work), given=given)
     records = {"jobspec.json": normalised, "recipe.json": recipe.manifest, "launch.json": launch, **carried.records}
-    return Prepared(
-        run, spec, recipe, runtime, kernel, fleet, options, profiles, files, records, work, tuple(warnings), pins.completed(runtime)
-    )  # fmt: skip
+    told = (*warnings,), pins.completed(runtime)
+    return Prepared(run, spec, recipe, runtime, kernel, fleet, options, profiles, files, records, work, *told)
