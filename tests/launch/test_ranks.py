@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from tuneplane.launch.ranks import RankGroup
 from tuneplane.record.times import utc_now
 
@@ -57,6 +58,34 @@ def test_what_a_rank_left_behind_is_ended(tmp_path: Path) -> None:
             return
         time.sleep(0.02)
     raise AssertionError("the grandchild is still there")
+
+
+SAVES = """import signal, sys, time
+def save(*args):
+    time.sleep(0.5)
+    open("saved", "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGUSR2, save)
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("grace", "saved"), [(10.0, True), (0.1, False)])
+def test_a_script_that_dies_of_the_warning_leaves_its_program_time_to_save(
+    tmp_path: Path, grace: float, saved: bool
+) -> None:
+    group = RankGroup(utc_now, lambda text: None)
+    (tmp_path / "program.py").write_text(SAVES)
+    script = f"{sys.executable} program.py\necho never\n"
+    group.start(0, ["sh", "-c", script], dict(os.environ), tmp_path, tmp_path / "rank-0.log")
+    wait_for(tmp_path / "rank-0.log", "up")
+    group.warn(signal.SIGUSR2)
+    begun = time.monotonic()
+    ends = group.wait(grace_s=grace, save_s=30)
+    assert [(e.signal, e.by_us) for e in ends] == [(int(signal.SIGUSR2), False)]
+    assert (tmp_path / "saved").exists() is saved
+    assert time.monotonic() - begun < 8
 
 
 def test_lines_carry_their_time_and_stay_whole(tmp_path: Path) -> None:

@@ -99,7 +99,8 @@ class RankGroup:
         """Wait for every rank.
 
         After the first bad end the others get `grace_s` seconds to notice by themselves, after the first preempted one `save_s`; then they
-        are killed, so that no rank burns its node for a peer that is gone.
+        are killed, so that no rank burns its node for a peer that is gone. What a rank leaves behind is killed at once, but where the rank died
+        of a warning itself: then it was a script, and the program that it had started may be saving.
         """
         deadline: float | None = None
         while any(c.poll() is None for c in self._children.values()):
@@ -113,6 +114,8 @@ class RankGroup:
                 self._say("ranks did not end by themselves; ending them")
                 break
             time.sleep(0.05)
+        else:
+            self._settle(time.monotonic() + grace_s if deadline is None else deadline)
         self._kill()
         for child in self._children.values():
             child.wait()
@@ -120,5 +123,23 @@ class RankGroup:
             pump.join(timeout=5)
         return [self._end(rank, child.returncode) for rank, child in sorted(self._children.items())]
 
+    def _settle(self, deadline: float) -> None:
+        """Until the process groups of ranks that died of our warning are empty, or the deadline."""
+        sent = {-signal.Signals[name] for name in self.warned}
+        left = [child.pid for child in self._children.values() if child.returncode in sent]
+        while left and time.monotonic() < deadline:
+            time.sleep(0.05)
+            left = [pid for pid in left if _is_there(pid)]
+
     def _end(self, rank: int, code: int) -> RankEnd:
         return RankEnd(rank, code if code >= 0 else 128 - code, -code if code < 0 else 0, rank in self._killed)
+
+
+def _is_there(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's by now; it is there
+    return True
