@@ -17,6 +17,7 @@ import commands
 import datarows
 import evaluating
 import filtering
+import hubs
 import pieces
 import report
 import scene
@@ -35,6 +36,7 @@ MEASURES = (
     "behaviour",
     "filter",
     "data",
+    "hub",
     "registry",
 )
 
@@ -53,6 +55,7 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
         "behaviour": lambda: evaluating.behaviour(folder),
         "filter": lambda: filtering.filtering(folder, large=large),
         "data": lambda: datarows.datasets(folder, large=large),
+        "hub": lambda: hubs.prefetching(folder),
         "registry": lambda: shelves.shelves(folder, large=large),
     }
 

@@ -7,6 +7,7 @@ statuses, cut connections, wrong lengths, flipped bytes, ignored ranges, slow bo
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import re
@@ -22,6 +23,12 @@ LFS_FROM = 4096
 """Files of at least this many bytes, and all safetensors and parquet files, are LFS files."""
 
 
+@functools.lru_cache(maxsize=256)
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
 def git_sha1(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
@@ -31,7 +38,7 @@ def is_lfs(path: str, data: bytes) -> bool:
 
 
 def blob_of(path: str, data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest() if is_lfs(path, data) else git_sha1(data)
+    return sha256(data) if is_lfs(path, data) else git_sha1(data)
 
 
 @dataclass
@@ -176,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
         for path, data in repo.commits[sha].items():
             row: dict[str, Any] = {"rfilename": path, "size": len(data), "blobId": git_sha1(data)}
             if is_lfs(path, data):
-                row["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
+                row["lfs"] = {"sha256": sha256(data), "size": len(data), "pointerSize": 130}
             siblings.append(row)
         body = {
             "id": name,
@@ -199,7 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self.say(404, b"", {"X-Error-Code": "EntryNotFound"})
         headers = {"X-Repo-Commit": sha, "ETag": f'"{blob_of(path, data)}"'}
         if is_lfs(path, data):
-            digest = hashlib.sha256(data).hexdigest()
+            digest = sha256(data)
             linked = {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(data)), "Location": f"/cdn/{digest}"}
             return self.say(302, b"", headers | linked)
         return self.bytes(data, headers)
@@ -208,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         for repo in self.the.repos.values():
             for files in repo.commits.values():
                 for data in files.values():
-                    if hashlib.sha256(data).hexdigest() == digest:
+                    if sha256(data) == digest:
                         return self.bytes(data, {"ETag": f'"{digest}"'})
         return self.say(404, b"")
 
