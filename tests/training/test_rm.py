@@ -82,7 +82,7 @@ def test_p50_what_a_run_leaves_gives_its_scores_in_plain_transformers(case: str,
     from peft import PeftModel
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    short = {"zero_stage": 3, "max_steps": 2, "save_steps": 0}
+    short = {"zero_stage": 3, "max_steps": 2, "save_steps": 0, "precision": "bf16"}
     attempt = lessons.straight("rm", **{"lora": LORA, "full": CENTRED, "zero3-lora": LORA | short}[case])
     final = attempt.out / "final"
     torch.manual_seed(99)  # whatever head is made now must not count
@@ -96,7 +96,10 @@ def test_p50_what_a_run_leaves_gives_its_scores_in_plain_transformers(case: str,
     with torch.no_grad():
         scores = torch.tensor([[float(score(model, answer[0])) for answer in pair] for pair in pairs])
     found = attempt.result()
+    exact = {"abs": 0.02} if case == "zero3-lora" else {"rel": 1e-4, "abs": 1e-5}  # bf16 there, fp32 here
     assert scores.mean(0).tolist() == pytest.approx(
-        [found["validation_score_chosen"], found["validation_score_rejected"]], rel=1e-4, abs=1e-5
+        [found["validation_score_chosen"], found["validation_score_rejected"]], **exact
     )
-    assert float((scores[:, 0] > scores[:, 1]).float().mean()) == pytest.approx(found["validation_accuracy"])
+    assert scores.abs().mean() > 0.1
+    if case != "zero3-lora":
+        assert float((scores[:, 0] > scores[:, 1]).float().mean()) == pytest.approx(found["validation_accuracy"])

@@ -216,8 +216,10 @@ def _add_lora(model: Any, settings: Settings, task: str) -> Any:
         target_modules=targets,
         task_type=task,
     )
+    # A head that is trained whole has the model's dtype, and ZeRO-3 wants one dtype of all that is trained.
+    keep_dtype = task == "SEQ_CLS"
     try:
-        return get_peft_model(model, config)
+        return get_peft_model(model, config, autocast_adapter_dtype=not keep_dtype)
     except ValueError as exc:
         raise refuse(
             "E-TRAIN-015",
