@@ -83,10 +83,11 @@ def _facts_of(locked: list[dict[str, str]]) -> dict[str, dict[str, object]]:
 
 
 def _lock(experiment: Experiment, version: Version) -> None:
-    from hpc.project.plugins import read_plugins_lock, with_plugin, write_plugins_lock
+    from hpc.project.plugins import alone, read_plugins_lock, with_plugin, write_plugins_lock
 
     entry = {"id": version.id, "version": version.version, "digest": version.digest}
-    write_plugins_lock(experiment.path, with_plugin(read_plugins_lock(experiment.path), entry))
+    with alone(experiment.path):
+        write_plugins_lock(experiment.path, with_plugin(read_plugins_lock(experiment.path), entry))
 
 
 @click.command()
@@ -95,12 +96,13 @@ def _lock(experiment: Experiment, version: Version) -> None:
 @json_option
 def remove(plugin_id: str, exp: str, as_json: bool) -> None:
     """Take a plugin out of an experiment's lock. What was downloaded stays."""
-    from hpc.project.plugins import read_plugins_lock, without_plugin, write_plugins_lock
+    from hpc.project.plugins import alone, read_plugins_lock, without_plugin, write_plugins_lock
     from hpc.project.project import find_project
 
     experiment = find_project(Path.cwd()).experiment(exp)
-    left = without_plugin(read_plugins_lock(experiment.path), plugin_id.partition("@")[0])
-    write_plugins_lock(experiment.path, left)
+    with alone(experiment.path):
+        left = without_plugin(read_plugins_lock(experiment.path), plugin_id.partition("@")[0])
+        write_plugins_lock(experiment.path, left)
     if as_json:
         print_json({"experiment": experiment.name, "plugins": left})
     else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from hpc.errors import Refusal
 from hpc.registry.resolve import Version, read_file
 
 FOLDER = "tuneplane_plugins"
+LITTER_AGE_S = 86_400
 
 
 def install(version: Version, project: Path) -> Path:
@@ -39,7 +42,8 @@ def install(version: Version, project: Path) -> Path:
     except OSError as exc:
         raise Refusal("E-INSTALL-007", f"{exc.filename or target}: {exc.strerror}", field=str(target)) from exc
     finally:
-        shutil.rmtree(temp, ignore_errors=True)
+        _drop(temp)
+    _sweep(target)
     return target
 
 
@@ -65,4 +69,20 @@ def _swap(temp: Path, target: Path) -> None:
         raise
     fsync_dir(target.parent)
     if had:
-        shutil.rmtree(aside, ignore_errors=True)
+        _drop(aside)
+
+
+def _drop(folder: Path) -> None:
+    """Remove a folder of ours as far as it can be; one that its user has shut is opened first."""
+    with suppress(OSError):
+        os.chmod(folder, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed installations of this package left a day ago or earlier."""
+    litter = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{12}}\.(tmp|old)")
+    with suppress(OSError):
+        for entry in list(os.scandir(target.parent)):
+            if litter.fullmatch(entry.name) and time.time() - entry.stat(follow_symlinks=False).st_mtime > LITTER_AGE_S:
+                _drop(Path(entry.path))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,17 @@ def read_plugins_lock(folder: Path) -> list[dict[str, Any]]:
         if not isinstance(entry, dict) or entry.keys() != KEYS or not all(isinstance(v, str) for v in entry.values()):
             raise no("is no locked plugin", f"plugins[{index}]", allowed="id, version and digest as text")
     return sorted(value["plugins"], key=lambda entry: entry["id"])
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold off others who change this experiment's lock, so that of two installations none is lost. Where folders cannot be locked, nobody is."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, fd)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
 
 
 def write_plugins_lock(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +15,11 @@ import pytest
 from tuneplane.contract.layout import StorageRoot
 from tuneplane.record.digest import directory_digest_v1
 
+from hpc.project.plugins import alone
 from tests.plugin_use.conftest import ME, TOY, Tp, commit, damage
 
 Make = Callable[..., Path]
+TP = Path(sys.executable).parent / "tp"
 
 
 def lock_of(project: Path, exp: str = "ranks") -> list[dict[str, str]]:
@@ -29,6 +36,42 @@ def test_install_downloads_checks_and_locks(tp: Tp, project: Path, make: Make) -
     tp("plugin", "remove", f"{ME}/patch", "--exp", "ranks")
     assert lock_of(project) == []
     assert folder.is_dir()
+
+
+def test_two_installations_into_one_lock_are_both_kept(tp: Tp, project: Path, make: Make) -> None:
+    for name in ("patch", "other"):
+        tp("plugin", "publish", make(name))
+    tp("plugin", "install", f"{ME}/patch", "--exp", "ranks")
+    order: list[str] = []
+
+    def second() -> None:
+        with alone(project / "experiments/ranks"):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with alone(project / "experiments/ranks"):
+        thread.start()
+        time.sleep(0.2)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+    calls = [[TP, "plugin", "install", f"{ME}/{name}", "--exp", "ranks"] for name in ("patch", "other")]
+    ends = [subprocess.Popen(call, cwd=project, stdout=subprocess.DEVNULL) for call in calls]
+    assert [end.wait(60) for end in ends] == [0, 0]
+    assert {e["id"] for e in lock_of(project)} == {f"{ME}/patch", f"{ME}/other"}
+
+
+def test_what_a_killed_installation_left_goes_with_a_later_one(tp: Tp, project: Path, make: Make) -> None:
+    tp("plugin", "publish", make())
+    tp("plugin", "install", f"{ME}/patch")
+    shelf = project / "tuneplane_plugins" / ME
+    for name, age in ((".patch.0123456789ab.tmp", 90_000), (".patch.0123456789ab.old", 90_000), (".patch.ffffffffffff.tmp", 10),
+                      (".other.0123456789ab.tmp", 90_000)):  # fmt: skip
+        (shelf / name / "inner").mkdir(parents=True)
+        os.chmod(shelf / name, 0)
+        os.utime(shelf / name, (time.time() - age,) * 2)
+    tp("plugin", "install", f"{ME}/patch")
+    assert sorted(p.name for p in shelf.iterdir()) == [".other.0123456789ab.tmp", ".patch.ffffffffffff.tmp", "patch"]
 
 
 def test_a_bad_download_leaves_the_installation_and_the_lock_as_they_were(
