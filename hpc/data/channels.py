@@ -23,6 +23,7 @@ from hpc.registry.generations import Judge, Pointer, require_whole
 from hpc.registry.problems import TAMPERED, Problem
 from hpc.registry.resolve import Version, resolve
 from hpc.registry.shelf import Ref, Shelf, is_segment
+from hpc.site.roll import require_active
 from hpc.site.trust import GROUP_OR_OTHER_WRITE, require_owner_folder
 from hpc.site.users import User
 from hpc.spec.text import segment
@@ -102,6 +103,7 @@ def promote(
     E-REG-002, E-REG-003 (another's model), E-REG-010 (archived), E-REG-020 … E-REG-022, E-SITE-02x, E-STORE-02x.
     """
     segment(channel, "--to")
+    require_active(shelf.root, user, site=site)
     uid = shelf.require(ref.owner, ref.name)
     if user.uid not in (0, uid):
         raise Refusal("E-REG-003", f"{ref.id} is not {user.name}'s", found=user.name, allowed=f"{ref.owner}, root")

@@ -19,6 +19,7 @@ from hpc.registry.pointers import POLICY, make_admin_folder, policy_pointer
 from hpc.registry.problems import INCOMPLETE, Problem, of_refusal
 from hpc.registry.shelf import is_segment, parse_ref
 from hpc.registry.switches import require_admin
+from hpc.site.roll import require_active
 from hpc.site.users import User
 from hpc.store.faults import refusal
 
@@ -125,7 +126,7 @@ def activate(
 ) -> Active:
     """Select one exact version; the selection as it stands now. That the version exists and may be used is the caller's to see.
 
-    `expected_generation` None: the present one. Raises Refusal E-REG-007, E-REG-008, E-REG-020 … E-REG-022, E-STORE-02x.
+    `expected_generation` None: the present one. Raises Refusal E-REG-007, E-REG-008, E-REG-020 … E-REG-022, E-SITE-032, E-STORE-02x.
     """
     ref = parse_ref(f"{id}@{version}", "id")
     if not is_digest(digest):
@@ -145,6 +146,7 @@ def deactivate(
 def _select(
     root: StorageRoot, site: Site, user: User, capability: str, body: dict[str, str], expected: int | None, now: str
 ) -> Active:
+    require_active(root, user, site=site)
     require_admin(user, site, f"select the {_name(capability)} of the whole platform")
     pointer = policy_pointer(root, capability, site=site)
     if expected is None:

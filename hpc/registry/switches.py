@@ -15,6 +15,7 @@ from hpc.registry.generations import Generation, Pointer, State, require_whole
 from hpc.registry.pointers import admin_switch, make_admin_folder, owner_switch
 from hpc.registry.problems import Problem
 from hpc.registry.shelf import Shelf
+from hpc.site.roll import require_active
 from hpc.site.users import User, is_admin
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def set_family(
     """Say `word` of the whole family ("" takes it back); the new generation.
 
     `side`: whose word it is; by default the owner's for one's own packages, else the admins'. `expected`: the generation that was read; by
-    default the present one. Raises Refusal E-REG-002, E-REG-003, E-REG-007, E-REG-020 … E-REG-023, E-STORE-02x.
+    default the present one. Raises Refusal E-REG-002, E-REG-003, E-REG-007, E-REG-020 … E-REG-023, E-SITE-032 (retired), E-STORE-02x.
     """
     _check_word(word)
 
@@ -199,6 +200,7 @@ def _change(
     side: str,
     expected: int | None,
 ) -> int:
+    require_active(shelf.root, user, site=site)
     uid = shelf.require(owner, name)
     side = choose_side(owner, user, uid, side)
     if side == OWNER:

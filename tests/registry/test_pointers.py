@@ -15,7 +15,8 @@ from hpc.registry.activation import activate, active, applied, deactivate, histo
 from hpc.registry.generations import Pointer
 from hpc.registry.publish import Published
 from hpc.registry.shelf import Shelf
-from hpc.registry.switches import read_switch, set_family, set_version
+from hpc.registry.switches import read_switch, recommend, set_family, set_version
+from hpc.site.members import retire_user
 from hpc.site.sitefile import Site
 from hpc.site.users import User
 from tests.registry.test_publish_faults import forked, in_child, no_locks
@@ -237,3 +238,19 @@ def test_killed_at_every_step_a_pointer_has_its_old_state_or_its_new(pointer: Po
         for litter in Path(pointer.folder).glob(".*.tmp"):
             litter.unlink()
     assert step > 5
+
+
+def test_a_retired_user_has_no_further_word(root: StorageRoot, site: Site, shelf: Shelf, me: User, put: Put) -> None:
+    put("1.0.0")
+    retire_user(root, me.name, now=NOW)
+    words = (
+        lambda: set_family(shelf, me.name, "toy", "disabled", user=me, site=site, now=NOW),
+        lambda: recommend(shelf, me.name, "toy", "1.0.0", user=me, site=site, now=NOW),
+        lambda: activate(root, site, me, "playbook", f"{me.name}/toy", "1.0.0", DIGEST, now=NOW),
+        lambda: deactivate(root, site, me, "playbook", now=NOW),
+    )
+    for word in words:
+        with pytest.raises(Refusal) as caught:
+            word()
+        assert caught.value.code == "E-SITE-032"
+    assert not (root.shelf("plugins") / me.name / "toy/.switch").exists()
