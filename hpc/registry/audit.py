@@ -93,6 +93,8 @@ class Report:
 
     @property
     def exit(self) -> int:
+        if self.no_ticket and self.verdict == INCOMPLETE and self.no_ticket == self.levels[INCOMPLETE]:
+            return exits.TRY_LATER  # nothing but a ticket is missing (P73)
         return {TAMPERED: exits.TAMPERED, INCOMPLETE: exits.REFUSED}.get(self.verdict, exits.DONE)
 
     def add(self, tally: Tally) -> None:

@@ -135,7 +135,7 @@ def test_p73_no_ticket_is_a_class_of_its_own(
     with monkeypatch.context() as patch:
         fail_open(patch, "record.json", number)
         report = run()
-    assert (report.verdict, report.exit, report.no_ticket) == ("incomplete", 1, 1)
+    assert (report.verdict, report.exit, report.no_ticket) == ("incomplete", 75, 1)
     assert [(p.level, p.code) for p in report.problems] == [("incomplete", code)]
     assert as_json(report)["no_ticket"] == 1
     assert "tuneplane_registry_audit_no_ticket 1\n" in prometheus(report)
