@@ -33,4 +33,4 @@ FACTS: Final = {
     "wheel?": {"requires_python": str, "requires_dist": [str], "entry_point": str, "version": str},
 }  # fmt: skip
 """What readers rely on, whoever wrote the record. Other keys may come with a later release."""
-PLUGIN: Final = Kind("plugin", "plugins", check, MAX_BYTES, MAX_FILES, FACTS)
+PLUGIN: Final = Kind("plugin", "plugins", check, MAX_BYTES, MAX_FILES, FACTS, reader_codes=frozenset({"E-PLUGIN-028"}))

@@ -97,10 +97,9 @@ def _check_kind(kind: Kind, content: Path, where: str, record: Mapping[str, Any]
     level = TAMPERED if record["published"].get("core_version") == core_version else NOTE
     try:
         found = kind.check(content)
-    except Refusal as fault:
-        return [of_refusal(fault, where, level)]
-    except Refusals as faults:
-        return [of_refusal(fault, where, level) for fault in faults.items]
+    except (Refusal, Refusals) as exc:
+        faults = exc.items if isinstance(exc, Refusals) else [exc]
+        return [of_refusal(fault, where, NOTE if fault.code in kind.reader_codes else level) for fault in faults]
     except Exception as exc:  # what trips over one package must not hide all others
         return [Problem(INCOMPLETE, "bug", where, f"our bug, please report: {exc!r:.300}")]
     if (found.name, found.version) != (record["name"], record["version"]):

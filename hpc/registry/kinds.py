@@ -32,3 +32,5 @@ class Kind:
     max_bytes: int
     max_files: int
     facts: Any = field(default_factory=dict)
+    reader_codes: frozenset[str] = frozenset()
+    """Refusals of `check` that may be the reader's fault, such as an older Python: of stored bytes they are a note."""

@@ -21,6 +21,7 @@ from hpc.errors import Refusal
 from hpc.registry import content, look, workers
 from hpc.registry.audit import Options, Report, audit, coverage, only_one
 from hpc.registry.auditreport import as_json, prometheus, write_prometheus
+from hpc.registry.kinds import Checked
 from hpc.registry.publish import Published
 from hpc.registry.rotation import own_folder
 from hpc.registry.seal import seal
@@ -261,3 +262,21 @@ def test_deep_hashing_reads_the_v1_digest_only_where_no_seal_has(
     seal(root, [TOY], site=site, user=me, now=NOW)
     run(deep=True)
     assert asked == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("readers", "level", "exit_code"), [(frozenset(), "tampered", 2), (frozenset({"E-REG-004"}), "note", 0)]
+)
+def test_what_only_this_reader_cannot_read_accuses_nobody(
+    put: Put, root: StorageRoot, site: Site, me: User, readers: frozenset[str], level: str, exit_code: int
+) -> None:
+    """An older Python in cron than the publisher's: the bytes are the recorded ones, the check alone does not understand them."""
+
+    def refuse(folder: Path) -> Checked:
+        raise Refusal("E-REG-004", "is newer than this reader", field="toy.json")
+
+    put("1.0")
+    kind = replace(TOY, check=refuse, reader_codes=readers)
+    report = audit(root, [kind], site=site, user=me, options=Options(deep=True), core_version=CORE, now=NOW)
+    assert [(p.level, p.code) for p in report.problems] == [(level, "E-REG-004")]
+    assert report.exit == exit_code
