@@ -8,7 +8,10 @@ from hpc.cli.lazy import LazyGroup, Table
 
 COMMANDS: Table = {
     "push": ("hpc.cli.dataset_push:push", "Publish a folder as NAME@VERSION, for good."),
-    "prefetch": ("hpc.cli.model_prefetch:dataset_prefetch", "Fetch a hub's data set into the shared cache; write the lock."),
+    "prefetch": (
+        "hpc.cli.model_prefetch:dataset_prefetch",
+        "Fetch a hub's data set into the shared cache; write the lock.",
+    ),
     "ls": ("hpc.cli.dataset_show:ls", "List the data sets of the site."),
     "show": ("hpc.cli.dataset_show:show", "One version: splits, rows, columns, a sample."),
     "card": ("hpc.cli.dataset_show:card", "The README of a version."),

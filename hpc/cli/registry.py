@@ -96,7 +96,8 @@ def audit(
 ) -> int:
     """Judge the whole registry from its files alone; for cron.
 
-    Exit 0: whole. 1: something could not be looked at. 2: something is not what was published. 75: another audit runs, or a Kerberos ticket is missing.
+    Exit 0: whole. 1: something could not be looked at. 2: something is not what was published.
+    75: another audit runs, or a Kerberos ticket is missing.
     """
     import tuneplane
 

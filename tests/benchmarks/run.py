@@ -64,7 +64,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure tp against its targets.")
     parser.add_argument("names", nargs="*", metavar="MEASURE", help=f"only these of: {', '.join(MEASURES)}")
     parser.add_argument("--write", action="store_true", help="write the figures into docs/performance.md")
-    parser.add_argument("--large", action="store_true", help="also what takes minutes: ten million records, a registry of 100,000 versions")
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="also what takes minutes: ten million records, a registry of 100,000 versions",
+    )
     options = parser.parse_args()
     if unknown := set(options.names) - set(MEASURES):
         parser.error(f"no measure {', '.join(sorted(unknown))}")
