@@ -214,11 +214,13 @@ def _shelf() -> Shelf:
 def list_records(what: str, as_json: bool) -> int:
     """List packages; with OWNER/NAME its versions. Exit code 1 if one of them cannot be believed."""
     from hpc.registry.order import newest_first
+    from hpc.registry.shelf import Ref, parse_ref
 
     shelf = _shelf()
-    owner, slash, name = what.partition("/")
-    if slash:
-        return _list_versions(shelf, owner, name, as_json)
+    ref = parse_ref(what, "WHAT") if "/" in what else Ref(what, "")
+    owner = ref.owner
+    if ref.name:
+        return _list_versions(shelf, owner, ref.name, as_json)
     found, bad = [], []
     for each in [owner] if owner else shelf.owners():
         for package in shelf.packages(each):

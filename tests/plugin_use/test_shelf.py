@@ -162,3 +162,8 @@ def test_a_package_of_which_nothing_can_be_shown_is_said_to_be_one(tp: Tp, root:
     assert str(root.path) not in seal
     version.rename(root.path / "elsewhere")
     assert tp("plugin", "info", f"{ME}/patch") == f"{ME}/patch: no version was published\n"
+
+
+def test_what_is_no_package_is_not_listed_as_one(tp: Tp, root: StorageRoot) -> None:
+    for what in (f"{ME}/", "/x", f"{ME}/a/b", f"{ME}/.switch"):
+        assert tp.codes("registry", "ls", what) == ["E-REG-008"]
