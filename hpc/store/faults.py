@@ -22,6 +22,7 @@ _CODES: dict[int, str] = {
     errno.ENOTCONN: "E-STORE-023",
     errno.EROFS: "E-STORE-024",
     errno.ENOENT: "E-STORE-025",
+    errno.ENAMETOOLONG: "E-STORE-025",
     errno.ELOOP: "E-STORE-010",
     errno.ENOTDIR: "E-STORE-010",
     errno.ENOLCK: "E-STORE-002",
@@ -29,7 +30,7 @@ _CODES: dict[int, str] = {
 } | dict.fromkeys(_NO_TICKET, "E-STORE-022")
 
 
-_UNMAPPED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.EISDIR, errno.ENOMEM})
+_UNMAPPED = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.EISDIR, errno.ENOMEM})
 
 
 def is_machines(exc: OSError) -> bool:

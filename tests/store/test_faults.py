@@ -15,6 +15,7 @@ CASES = {
     errno.EACCES: ("E-STORE-021", 1),
     errno.EROFS: ("E-STORE-024", 1),
     errno.ENOENT: ("E-STORE-025", 1),
+    errno.ENAMETOOLONG: ("E-STORE-025", 1),
     errno.EIO: ("E-STORE-026", 1),
     errno.ESTALE: ("E-STORE-023", 75),
 }
