@@ -6,12 +6,9 @@ the tests that look at them come last: everything else happens meanwhile.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pwd
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +22,8 @@ from journeys import LongRuns
 from lab import ROOT, Lab, Person, install_login, moody_slurm
 from labcluster import Cluster, free_place
 from labsites import Sites
+
+from tests.accounts import accounts
 
 NAMES = ("tpalice", "tpbob", "tpservice")
 
@@ -57,24 +56,8 @@ def images() -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def people() -> Iterator[dict[str, Person]]:
     """Ordinary Unix accounts, made where they do not exist; who leaves last removes those that a session made."""
-    with open(f"{tempfile.gettempdir()}/.tp-cluster-people", "a+") as made:
-        fcntl.flock(made, fcntl.LOCK_EX)
-        known = {entry.pw_name for entry in pwd.getpwall()}
-        for name in NAMES:
-            if name not in known:
-                subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", name], check=True)
-                made.write(f"{name}\n")
-        made.flush()
-        fcntl.flock(made, fcntl.LOCK_SH)
+    with accounts(NAMES, home=True):
         yield {name: Person.of(name) for name in NAMES}
-        try:
-            fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return  # another session works with them
-        made.seek(0)
-        for name in made.read().split():
-            subprocess.run(["userdel", "--remove", name], check=False, capture_output=True)
-        made.truncate(0)
 
 
 @pytest.fixture(scope="session")

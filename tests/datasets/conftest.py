@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import shutil
-import subprocess
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +20,7 @@ from hpc.registry.publish import Published
 from hpc.site.layout import init_root
 from hpc.site.sitefile import Site, load_site
 from hpc.site.users import User, find_user, real_user
+from tests.accounts import accounts
 from tests.launch.conftest import make_run
 
 __all__ = ["make_run"]
@@ -110,22 +109,8 @@ def codes(call: Callable[[], object]) -> list[str]:
 @pytest.fixture(scope="session")
 def people() -> Iterator[tuple[User, User]]:
     """Two ordinary Unix users who share a group."""
-    made = [n for n in NAMES if not _exists(n)]
-    subprocess.run(["groupadd", "--force", USERS], check=True)
-    for name in made:
-        subprocess.run(["useradd", "--no-create-home", "--groups", USERS, "--shell", "/bin/bash", name], check=True)
-    yield find_user(NAMES[0]), find_user(NAMES[1])
-    for name in made:
-        subprocess.run(["userdel", name], check=True, capture_output=True)
-    subprocess.run(["groupdel", USERS], check=False, capture_output=True)
-
-
-def _exists(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
+    with accounts(NAMES, group=USERS):
+        yield find_user(NAMES[0]), find_user(NAMES[1])
 
 
 def as_user(user: User, call: Callable[[], object], groups: Sequence[int] = ()) -> str:

@@ -34,6 +34,15 @@ MODEL = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login node, whatever tests of training left behind in this process: they are offline, and the library reads that once."""
+    from huggingface_hub import constants
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+
+
 @pytest.fixture
 def hub() -> Iterator[FakeHub]:
     made = FakeHub()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from hpc.data.assets import assets, verify
 from hpc.data.hub_names import HubCache, Repo
 from hpc.site.layout import init_root
 from hpc.site.users import User, find_group, find_user
+from tests.accounts import accounts
 from tests.hub.conftest import MODEL
 
 pytestmark = [pytest.mark.two_users, pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become two users")]
@@ -43,18 +43,8 @@ except Refusal as fault:
 
 @pytest.fixture(scope="module")
 def people() -> Iterator[tuple[User, User]]:
-    made = []
-    subprocess.run(["groupadd", "--force", GROUP], check=True)
-    for name in NAMES:
-        try:
-            pwd.getpwnam(name)
-        except KeyError:
-            subprocess.run(["useradd", "--no-create-home", "--groups", GROUP, name], check=True)
-            made.append(name)
-    yield find_user(NAMES[0]), find_user(NAMES[1])
-    for name in made:
-        subprocess.run(["userdel", name], check=True, capture_output=True)
-    subprocess.run(["groupdel", GROUP], check=False, capture_output=True)
+    with accounts(NAMES, group=GROUP):
+        yield find_user(NAMES[0]), find_user(NAMES[1])
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ from hpc.registry.shelf import Shelf
 from hpc.site.layout import init_root
 from hpc.site.sitefile import Site, load_site
 from hpc.site.users import User, find_user, real_user
+from tests.accounts import accounts
 from tests.registry.toys import CORE, NOW, TOY, write_toy
 
 NAMES = ("tpreg_a", "tpreg_b")
@@ -79,19 +78,5 @@ def put(root: StorageRoot, site: Site, me: User, scratch: Path) -> Callable[...,
 @pytest.fixture(scope="session")
 def people() -> Iterator[tuple[User, User]]:
     """Two ordinary Unix users who share a group; made for the session where they do not exist."""
-    made = [n for n in NAMES if not _exists(n)]
-    subprocess.run(["groupadd", "--force", GROUP], check=True)
-    for name in made:
-        subprocess.run(["useradd", "--no-create-home", "--groups", GROUP, "--shell", "/bin/bash", name], check=True)
-    yield find_user(NAMES[0]), find_user(NAMES[1])
-    for name in made:
-        subprocess.run(["userdel", name], check=True, capture_output=True)
-    subprocess.run(["groupdel", GROUP], check=False, capture_output=True)
-
-
-def _exists(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
+    with accounts(NAMES, group=GROUP):
+        yield find_user(NAMES[0]), find_user(NAMES[1])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pwd
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from tuneplane.contract.layout import StorageRoot
 
 from hpc.site.layout import init_root
 from hpc.site.users import User, find_user
+from tests.accounts import accounts
 
 NAMES = ("tpuser_a", "tpuser_b")
 GROUP = "tptest_users"
@@ -37,25 +36,11 @@ def root(scratch: Path) -> StorageRoot:
 @pytest.fixture(scope="session")
 def people() -> Iterator[tuple[User, User]]:
     """Two ordinary Unix users who share a group; made for the session where they do not exist."""
-    made = [n for n in NAMES if not _exists(n)]
-    subprocess.run(["groupadd", "--force", GROUP], check=True)
-    for name in made:
-        subprocess.run(["useradd", "--no-create-home", "--groups", GROUP, "--shell", "/bin/bash", name], check=True)
-    yield find_user(NAMES[0]), find_user(NAMES[1])
-    for name in made:
-        subprocess.run(["userdel", name], check=True, capture_output=True)
-    subprocess.run(["groupdel", GROUP], check=False, capture_output=True)
+    with accounts(NAMES, group=GROUP):
+        yield find_user(NAMES[0]), find_user(NAMES[1])
 
 
 @pytest.fixture(scope="session")
 def users_group(people: tuple[User, User]) -> str:
     """The Unix group that both people are in."""
     return GROUP
-
-
-def _exists(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True

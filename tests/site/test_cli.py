@@ -44,7 +44,7 @@ def tp(capsys: pytest.CaptureFixture[str], root: StorageRoot, monkeypatch: pytes
 def test_init_lays_out_publishes_and_says_what_comes_next(tp: Run, scratch: Path) -> None:
     rc, out, err = tp("site", "init", str(scratch / "new"), "--name", "lab")
     assert (rc, err) == (0, "")
-    assert "23 new folders" in out
+    assert "27 new folders" in out
     assert "recipe deepspeed/sft" in out
     assert f"export TUNEPLANE_STORAGE_ROOT={scratch / 'new'}" in out
     assert len(list((scratch / "new/site/kernels").glob("*.zip"))) == 2
