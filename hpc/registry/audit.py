@@ -20,6 +20,7 @@ from tuneplane.contract.layout import StorageRoot
 
 from hpc.errors.core import Refusal
 from hpc.registry import workers
+from hpc.registry.activationcheck import check_active
 from hpc.registry.deepcheck import targets
 from hpc.registry.kinds import Kind
 from hpc.registry.packagecheck import Case, check_lost_package, check_owner
@@ -230,6 +231,7 @@ class _Audit:
         self._activation(out)
         for pointer in admin_pointers(self.root, self.kinds, self.site, out.problems):
             check_pointer(pointer, self.case.sealers, out)
+        out.problems += check_active(self.root, self.kinds, self.site)
         self.report.add(out)
 
     def _activation(self, out: Tally) -> None:

@@ -64,12 +64,12 @@ def check_pack(folder: Path, name: str) -> str:
 @pytest.fixture
 def world(root: StorageRoot, site: Site, me: User, shelf: Shelf, put: Put) -> World:
     one = put("1.0.0", files={"README.md": b"version 1.0.0\n", "lib/a.py": b"a"})
-    put("1.1.0", files={"README.md": b"version 1.1.0\n", "lib/a.py": b"a"})
+    two = put("1.1.0", files={"README.md": b"version 1.1.0\n", "lib/a.py": b"a"})
     for side in (OWNER, ADMIN):
         set_family(shelf, me.name, "toy", "enabled", user=me, site=site, now=NOW, side=side)
         set_version(shelf, me.name, "toy", "1.0.0", "enabled", user=me, site=site, now=NOW, side=side)
-    for version in ("1.0.0", "1.1.0"):
-        activate(root, site, me, "playbook", f"{me.name}/toy", version, one.digest, now=NOW)
+    for version, published in (("1.0.0", one), ("1.1.0", two)):
+        activate(root, site, me, "playbook", f"{me.name}/toy", version, published.digest, now=NOW)
     for number in (1, 2):
         pack = root.recipes / f"fw/.packs/m@{number}.0-00"
         pack.mkdir(parents=True)
@@ -222,7 +222,8 @@ def test_a_deleted_package_is_found_by_its_seals(world: World) -> None:
     clear(world.path("record.json").parents[1])
     report = world.audit(deep=False)
     base = f"registry/plugins/{world.me.name}/toy"
-    assert {f"{base}/1.0.0", f"{base}/1.1.0", f"{base}/.switch/1.json", f"{base}/.switch/2.json"} == {
+    policy = "registry/activation/policy/playbook"  # of which it was the selection
+    assert {policy, f"{base}/1.0.0", f"{base}/1.1.0", f"{base}/.switch/1.json", f"{base}/.switch/2.json"} == {
         p for _, p in found(report)
     }
 
@@ -277,3 +278,20 @@ def test_litter_is_a_note(world: World) -> None:
     report = world.audit(deep=False)
     assert (report.verdict, report.exit) == ("verified", 0)
     assert found(report) == {("note", f"registry/plugins/{world.me.name}/toy/.2.0.0.0123456789ab.tmp")}
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_policy_in_force_that_is_gone_or_other_is_named_before_any_seal(
+    root: StorageRoot, site: Site, me: User, put: Put, replaced: bool
+) -> None:
+    first = put("1.0.0")
+    activate(root, site, me, "playbook", f"{me.name}/toy", "1.0.0", first.digest, now=NOW)
+    world = World(root, site, me)
+    assert world.audit().exit == 0
+    clear(first.folder)
+    if replaced:
+        put("1.0.0", files={"README.md": b"other\n"})
+    found = world.audit()
+    assert found.exit == 2
+    assert [(p.code, p.path) for p in found.problems] == [("E-REG-012", "registry/activation/policy/playbook")]
+    assert ("other bytes" if replaced else "is not there") in found.problems[0].message
