@@ -96,9 +96,31 @@ def locate(root: StorageRoot, site: Site, locked: Iterable[Mapping[str, str]]) -
             message = f"{one['id']}@{one['version']} is locked to other bytes"
             field = f"spec.plugins[{index}].digest"
             faults.append(Refusal("E-INSTALL-005", message, field=field, found=one["digest"], allowed=version.digest))
+        elif differs := _other_manifest(version):
+            faults.append(differs)
         else:
             found.append(version)
     return faults, found
+
+
+def _other_manifest(version: Version) -> Refusal | None:
+    """E-REG-012 where the record tells another manifest than its plugin.yaml. What is called in the job is taken from the record, which is its
+    owner's word alone until it is sealed, while the digest that a lock keeps is of the bytes. A sealed record of another release is left alone:
+    that release may have read the same bytes otherwise."""
+    from hpc.plugins.manifest import MANIFEST_NAME, read_manifest
+    from hpc.registry.resolve import read_file
+
+    if version.seal is not None and version.record["published"].get("core_version") != tuneplane.__version__:
+        return None
+    try:
+        manifest, _, _ = read_manifest(read_file(version, MANIFEST_NAME))
+    except Refusal as fault:
+        return fault
+    told, own = version.facts["manifest"], manifest.as_json() if manifest else {}
+    if key := next((key for key in sorted(told) if told[key] != own.get(key)), ""):
+        message = f"{version} records another {key} than its {MANIFEST_NAME} gives"
+        return Refusal("E-REG-012", message, field=str(version.folder), found=told[key], allowed=str(own.get(key)))
+    return None
 
 
 def conditions(found: Sequence[Version], recipe_plugins: Iterable[str], job: JobFacts) -> list[Refusal]:

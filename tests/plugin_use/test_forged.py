@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tuneplane.contract.layout import StorageRoot
 
+from hpc.plugins.requires import JobFacts, unmet
 from hpc.registry.look import SCHEMA
 from hpc.registry.records import encode_record
 from tests.plugin_use.conftest import ME, Tp
@@ -67,11 +68,21 @@ def test_facts_of_another_shape_damage_their_own_version_alone(
     assert "E-REG-012" in tp("registry", "audit", code=2)
 
 
-def test_a_range_that_is_none_admits_nothing(tp: Tp, project: Path, make: Make, forge: Callable[..., None]) -> None:
+def test_what_a_record_says_of_its_bytes_is_not_believed_before_it_is_sealed(
+    tp: Tp, project: Path, forge: Callable[..., None]
+) -> None:
     tp("plugin", "install", f"{ME}/patch", "--exp", "ranks")
-    for key, value, code in (("core", "~~", "E-INSTALL-010"), ("frameworks", {"toy": "~~"}, "E-INSTALL-011")):
-        forge(value, "facts", "manifest", "requires", key)
-        assert code in tp.codes("submit", "ranks", "--profile", "cpu", "--allow-dirty", "--dry-run")
+    for key, value in (("entrypoint", "os:_exit"), ("load", "deferred"), ("capability", "environment")):
+        forge(value, "facts", "manifest", key)
+        said = tp.json("submit", "ranks", "--profile", "cpu", "--allow-dirty", "--dry-run", code=1)["errors"]
+        assert [e["code"] for e in said] == ["E-REG-012"]
+        assert f"another {key}" in said[0]["message"]
+
+
+def test_a_range_that_is_none_admits_nothing() -> None:
+    job = JobFacts("0.4.0", "toy", "1.0", "toy/ranks", "local", True)
+    requires = {"core": "~~", "frameworks": {"toy": "~~"}}
+    assert [r.code for r in unmet("a/b@1", {"requires": requires}, job)] == ["E-INSTALL-010", "E-INSTALL-011"]
 
 
 @pytest.mark.parametrize(
