@@ -26,7 +26,7 @@ lint: venv
 	$(PY) -c "from importlinter.cli import lint_imports; import sys; sys.exit(lint_imports())"
 
 test: setup
-	$(PY) -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder $(TESTS)
+	$(PY) -m pytest --numprocesses 2 --no-loadscope-reorder $(TESTS)
 
 bench: setup
 	$(PY) tests/benchmarks/run.py $(BENCH)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 HERE = Path(__file__).parent
 REPO = HERE.parent
+CLUSTER = "tests/cluster/"
 sys.path.insert(0, str(HERE / "faults"))
 
 if TYPE_CHECKING:
@@ -18,11 +19,20 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes a file's tests stay together, and those of the cluster share one cluster, which is begun first and mostly waits."""
-    items.sort(key=lambda item: "tests/cluster/" not in item.path.as_posix())
-    for item in items:
-        whole = item.path.parent.name == "cluster"
-        item.add_marker(pytest.mark.xdist_group("cluster" if whole else item.path.relative_to(HERE).as_posix()))
+    """The cluster's tests first: with two processes they mostly wait while the other one computes."""
+    items.sort(key=lambda item: not item.nodeid.startswith(CLUSTER))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several processes a file's tests stay together, and those of the cluster, which share one cluster."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return CLUSTER if nodeid.startswith(CLUSTER) else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture

@@ -118,7 +118,8 @@ def test_p54_the_home_of_the_user_is_not_there(alice: Person, inside: Run, looks
     assert (looks["poisoned"], looks["user_site"], looks["homes"]) == (False, False, [])
     assert looks["home"].startswith("/tmp/")
     assert [p for p in looks["path"] if str(alice.home) in p or ".local" in p] == []
-    assert looks["environ"]["PYTHONPATH"] == str(inside.paths.work)
+    kernel = inside.read("work", ".tuneplane", "launch.json")["kernel"]["training"]
+    assert looks["environ"]["PYTHONPATH"] == f"{kernel}:{inside.paths.work}"
 
 
 def test_p64_hubs_are_offline(looks: dict[str, Any]) -> None:

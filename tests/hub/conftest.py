@@ -39,7 +39,8 @@ def _online(monkeypatch: pytest.MonkeyPatch) -> None:
     """A login node, whatever tests of training left behind in this process: they are offline, and the library reads that once."""
     from huggingface_hub import constants
 
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
 
 

