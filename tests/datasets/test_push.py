@@ -361,8 +361,9 @@ def test_the_service_user_can_still_look_at_what_is_private(scratch: Path, peopl
 def test_parquet_is_counted_by_its_footer_and_judged_like_jsonl(
     put: Callable, scratch: Path, root: StorageRoot
 ) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+    from pyarrow import parquet
+
     from hpc.data.duplicates import exact_duplicates
     from hpc.data.rows import find_sources
 
