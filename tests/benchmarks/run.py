@@ -32,11 +32,11 @@ MEASURES = (
     "verification",
     "kernel",
     "audit",
+    "hub",
     "comparison",
     "behaviour",
     "filter",
     "data",
-    "hub",
     "registry",
 )
 
@@ -51,11 +51,11 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
         "verification": lambda: pieces.verification(folder),
         "kernel": lambda: pieces.kernel(folder),
         "audit": lambda: pieces.audit(folder, env),
+        "hub": lambda: hubs.prefetching(folder),  # before models make this process an offline one
         "comparison": lambda: evaluating.comparison(folder, env),
         "behaviour": lambda: evaluating.behaviour(folder),
         "filter": lambda: filtering.filtering(folder, large=large),
         "data": lambda: datarows.datasets(folder, large=large),
-        "hub": lambda: hubs.prefetching(folder),
         "registry": lambda: shelves.shelves(folder, large=large),
     }
 
