@@ -14,7 +14,7 @@ import re
 import socket
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -233,19 +233,21 @@ class _Handler(BaseHTTPRequestHandler):
     def say(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         fault = self.fault
         length = fault.length if fault and fault.length >= 0 else len(body)
+        cut = fault.cut_after if fault and fault.cut_after >= 0 else len(body)
+        planned = body[:cut] if self.command != "HEAD" else b""
+        path, wanted = unquote(urlsplit(self.path).path), self.headers.get("Range", "")
+        seen = Seen(self.command, path, wanted, status, len(planned))
+        with self.the.lock:  # before the answer: who has it may look into the log at once
+            self.the.log.append(seen)
         self.send_response(status)
         for key, value in (headers or {}).items():
             self.send_header(key, value)
         self.send_header("Content-Length", str(length))
         self.end_headers()
-        sent = 0
-        if self.command != "HEAD":
-            cut = fault.cut_after if fault and fault.cut_after >= 0 else len(body)
-            sent = self.push(body[:cut])
-        with self.the.lock:
-            self.the.log.append(
-                Seen(self.command, unquote(urlsplit(self.path).path), self.headers.get("Range", ""), status, sent)
-            )
+        sent = self.push(planned)
+        if sent < len(planned):
+            with self.the.lock:
+                self.the.log[self.the.log.index(seen)] = replace(seen, sent=sent)
         if sent < len(body) and self.command != "HEAD":
             self.close_connection = True
             with contextlib.suppress(OSError):  # the other side was faster
