@@ -12,8 +12,9 @@ from hpc.cli.context import GivenPath, json_option, print_json, table
 from hpc.spec.text import escaped
 
 if TYPE_CHECKING:
+    from tuneplane.contract.gates import Verdict
+
     from hpc.evaluate.compare import Comparison, Example
-    from hpc.evaluate.gates import Verdict
     from hpc.evaluate.reports import Metric, Report
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

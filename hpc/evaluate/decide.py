@@ -5,14 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from tuneplane.contract.gates import Number, Suite, Verdict, judge
 
 from hpc.errors import Refusal
-from hpc.evaluate.gates import MAX_PASS_RATE_DROP, MAX_SCORE_DROP, Number, Suite, Verdict, general_gates, judge
 from hpc.evaluate.reports import Report
 from hpc.evaluate.wanted import Baseline, parse_baseline
 from hpc.spec.parts import Evaluation, Gate
 from hpc.spec.refs import is_path
+
+MAX_SCORE_DROP: Final = 0.03
+MAX_PASS_RATE_DROP: Final = 0.05
+
+
+def general_gates(
+    suite: str, score_drop: float = MAX_SCORE_DROP, pass_rate_drop: float = MAX_PASS_RATE_DROP
+) -> tuple[Gate, Gate]:
+    """The gates of a general-regression suite: what the candidate may lose there against the baseline."""
+    return (
+        Gate(metric=f"{suite}/score", max_regression=score_drop),
+        Gate(metric=f"{suite}/pass_rate", max_regression=pass_rate_drop),
+    )
 
 
 def measured(reports: Sequence[Report]) -> dict[str, Suite]:

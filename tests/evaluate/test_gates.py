@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuneplane.contract.gates import Number, Suite, Verdict, judge
 
 from hpc.errors import Refusal, Refusals
-from hpc.evaluate.gates import Number, Suite, Verdict, general_gates, judge
+from hpc.evaluate.decide import general_gates
 from hpc.evaluate.wanted import Baseline, parse_baseline, parse_evaluation
 from hpc.spec.parts import Gate
 

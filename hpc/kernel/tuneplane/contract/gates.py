@@ -3,6 +3,8 @@
 A gate names one metric, `<suite>/<metric key>`. Keys are compared whole: `gsm8k/exact_match` is not `gsm8k/exact_match,strict-match`; only `,none`,
 which says that nothing was filtered, may be left out. A number that is missing, doubtful or not finite fails its gate. The verdict is
 `not evaluated` where there is no gate, or no number of any suite at all.
+
+It is here, on the ground that both rooms share, because the evaluation's own job states the verdict and the login node computes it again.
 """
 
 from __future__ import annotations
@@ -10,15 +12,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal, Protocol
 
 from tuneplane.contract.evaluation import TOLERANCE, Direction
 
-from hpc.spec.parts import Gate
-
 State = Literal["passed", "failed", "not evaluated"]
-MAX_SCORE_DROP: Final = 0.03
-MAX_PASS_RATE_DROP: Final = 0.05
+
+
+class Gate(Protocol):
+    """Bounds on one metric, as `spec.evaluation.gates` states them; what is None does not bound."""
+
+    @property
+    def metric(self) -> str: ...
+    @property
+    def min(self) -> float | None: ...
+    @property
+    def max(self) -> float | None: ...
+    @property
+    def max_regression(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A gate as read from JSON."""
+
+    metric: str
+    min: float | None = None
+    max: float | None = None
+    max_regression: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,14 +98,11 @@ class Verdict:
         return {"verdict": self.state, "reason": self.reason, "gates": [g.as_json() for g in self.gates]}
 
 
-def general_gates(
-    suite: str, score_drop: float = MAX_SCORE_DROP, pass_rate_drop: float = MAX_PASS_RATE_DROP
-) -> tuple[Gate, Gate]:
-    """The gates of a general-regression suite: what the candidate may lose there against the baseline."""
-    return (
-        Gate(metric=f"{suite}/score", max_regression=score_drop),
-        Gate(metric=f"{suite}/pass_rate", max_regression=pass_rate_drop),
-    )
+def suite_of(report: Mapping[str, Any]) -> Suite:
+    """The numbers of a report (REPORT_SCHEMA) that was read or has just been made."""
+    numbers = {key: Number(metric["value"], metric["direction"]) for key, metric in report["metrics"].items()}
+    basis = {key: str(report["basis"][key]) for key in ("data", "settings") if key in report["basis"]}
+    return Suite(numbers, basis)
 
 
 def judge(gates: Sequence[Gate], candidate: Measured, baseline: Measured | None = None) -> Verdict:
