@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc.cli.context import json_option, print_json, table
+from hpc.cli.context import GivenPath, json_option, print_json, table
 from hpc.errors import Refusal
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _size(planned: Plan) -> int:
 
 @click.command(context_settings=SETTINGS)
 @click.argument("run")
-@click.option("-o", "output", type=click.Path(path_type=Path), metavar="FILE", help="Default: RUN_ID.tar here.")
+@click.option("-o", "output", type=GivenPath(), metavar="FILE", help="Default: RUN_ID.tar here.")
 @owner_option
 @allow_option
 @json_option
@@ -73,12 +73,12 @@ def _write(planned: Plan, target: Path, *, as_json: bool) -> None:
 
 
 @click.command(context_settings=SETTINGS)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=GivenPath())
 @click.option("--log-key", default="", metavar="VKEY", help="The log's public key, from elsewhere than the bundle.")
 @click.option(
     "--admission-key", default="", metavar="HEX", help="The admission's public key, from elsewhere than the bundle."
 )
-@click.option("--witness", type=click.Path(path_type=Path), metavar="FILE", help="A checkpoint that a witness kept.")
+@click.option("--witness", type=GivenPath(), metavar="FILE", help="A checkpoint that a witness kept.")
 @json_option
 def verify(file: Path, log_key: str, admission_key: str, witness: Path | None, as_json: bool) -> int:
     """Judge an evidence bundle (the tar, or the folder it was unpacked to), or a .tlog-proof: exit 0 verified, 1 incomplete, 2 tampered."""
@@ -121,9 +121,7 @@ def _judge(file: Path, pins: Pins) -> Judgement:
 @click.command(context_settings=SETTINGS)
 @click.argument("run")
 @click.option("--dry-run", is_flag=True, help="Show what would be shared, and write nothing.")
-@click.option(
-    "--to", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Put the bundle there, as RUN_ID.tar."
-)
+@click.option("--to", "folder", type=GivenPath(), metavar="DIR", help="Put the bundle there, as RUN_ID.tar.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @owner_option
 @allow_option

@@ -165,9 +165,11 @@ def _say_submitted(done: Any, *, as_json: bool) -> None:
 @click.option("--upgrade-recipe", is_flag=True, help="Upgrade the recipe lock first.")
 @click.option("--allow-dirty", is_flag=True, help="Submit with uncommitted changes; their digests are recorded.")
 @click.option("--no-validate", is_flag=True, help="Leave out the extra checks of `tp validate`.")
-@click.option("--intent", "intent_file", type=click.Path(dir_okay=False), help="Flags from a JSON file.")
+@click.option("--intent", "intent_file", type=context.GivenPath(dir_okay=False), help="Flags from a JSON file.")
 @click.option("--preview", is_flag=True, help="Show and save what would be submitted.")
-@click.option("--commit", "commit_file", type=click.Path(dir_okay=False), help="Submit exactly what was previewed.")
+@click.option(
+    "--commit", "commit_file", type=context.GivenPath(dir_okay=False), help="Submit exactly what was previewed."
+)
 @click.option("--dry-run", is_flag=True, help="Print the batch script and write nothing.")
 @click.option("--again", is_flag=True, help="Submit although the same spec was submitted a moment ago.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask (a submission asks nothing; accepted for scripts).")
@@ -181,13 +183,13 @@ def submit(exp: str | None, as_json: bool, **values: Any) -> Any:
 
     around = surroundings()
     experiment = _experiment(around, exp)
-    flags = _intent(values["intent_file"]) if values["intent_file"] else read_flags(values)
+    flags = _intent(str(values["intent_file"])) if values["intent_file"] else read_flags(values)
     _before(around, experiment, values)
     if values["dry_run"] or values["preview"]:
         prepared, script = pipeline.preview(around, experiment, flags, clock())
         return _show(around, prepared, script, preview=values["preview"], as_json=as_json)
     if values["commit_file"]:
-        _check_commit(around, experiment, flags, values["commit_file"])
+        _check_commit(around, experiment, flags, str(values["commit_file"]))
     done = pipeline.submit(around, experiment, flags, clock=clock(), sleep=time.sleep, again=values["again"])
     for warning in done.warnings:
         click.echo(f"tp: warning: {warning}", err=True)
@@ -286,11 +288,11 @@ def _check_commit(around: InProject, experiment: Any, flags: Flags, path: str) -
 
 
 @click.command()
-@click.argument("package", type=click.Path(file_okay=False, exists=True))
+@click.argument("package", type=context.GivenPath(file_okay=False, exists=True))
 @click.option("--enforce", "enforced", is_flag=True, help="As the service user: copy, verify and sign.")
 @click.option("--check", is_flag=True, help="Judge only; write nothing.")
 @context.json_option
-def admit(package: str, enforced: bool, check: bool, as_json: bool) -> None:
+def admit(package: Path, enforced: bool, check: bool, as_json: bool) -> None:
     """Admission of PACKAGE (a run's work folder) from its bytes, the registry and your uid."""
     from tuneplane.contract.layout import RunPaths
     from tuneplane.record.files import write_json_new
@@ -303,12 +305,12 @@ def admit(package: str, enforced: bool, check: bool, as_json: bool) -> None:
 
     root = context.storage_root()
     site = load_site(root)
-    path = Path(package).resolve()
+    path = package.resolve()
     run = RunPaths(path.parent if path.name == "work" else path)
     if root.runs not in run.root.parents:
         allowed = f"{root.runs}/<owner>/<exp>/<run_id>/work"
         raise Refusal(
-            "E-SUBMIT-071", "not a package below the storage root", field="PACKAGE", found=package, allowed=allowed
+            "E-SUBMIT-071", "not a package below the storage root", field="PACKAGE", found=str(package), allowed=allowed
         )
     fleet = next((f for f in site.fleets.values() if f.kind == "slurm"), None)
 

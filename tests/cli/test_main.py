@@ -177,6 +177,13 @@ def test_an_empty_path_is_never_the_current_folder(tmp_path: Path) -> None:
         ("plugin", "validate", ""),
         ("site", "init", ""),
         ("registry", "audit", "--prom", ""),
+        ("submit", "job", "--commit", ""),
+        ("submit", "job", "--intent", ""),
+        ("admit", ""),
+        ("verify", ""),
+        ("verify", "x.tar", "--witness", ""),
+        ("export", "job", "-o", ""),
+        ("publish", "job", "--to", ""),
     ):
         done = tp(*words, "--json", cwd=tmp_path)
         assert done.returncode == 64, (words, done)
