@@ -192,3 +192,13 @@ JOB_FAULTS: Final[dict[str, tuple[str, str, str]]] = {
         "Ask its owner; `tp volume ls` shows what there is. Then submit again.",
     ),
 }
+    "E-JOB-051": (
+        "the run that this one follows made nothing to go on with",
+        "It did not end well, never ran, or left no artefact of the kind that this job needs.",
+        "`tp job why` of that run says why; `tp job retry` of it submits its follow-ups again, too.",
+    ),
+    "E-JOB-052": (
+        "what the run before left is not what it recorded",
+        "A file of its artefact, its report or its end was changed, its package is another one, or it belongs to another user.",
+        "`tp runs audit` of that run names what changed. Train again, or take another run.",
+    ),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuneplane.contract import schemas
+from tuneplane.contract.followups import late_path
 from tuneplane.launch.output import publish_output
 from tuneplane.launch.place import Place
 from tuneplane.launch.verdict import Ending, Seen, decide, runs_again
@@ -175,6 +176,7 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output
                 "hosts": list(place.hosts),
                 "restart_count": place.restart_count,
                 "account": env.get("SLURM_JOB_ACCOUNT", ""),
+            **_followed(place, launch),
             },
             "script_sha256": env.get("TP_SCRIPT_SHA256", ""),
             **({"output_dataset": dict(output)} if output else {}),
@@ -194,6 +196,15 @@ def _join_events(place: Place, end: Mapping[str, Any]) -> None:
         for c in read_all(place.run.events)
         if c.writer != f"batch-{place.attempt.number}"
     }
+def _followed(place: Place, launch: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run that follows another one: whom, and what of it was read."""
+    late = (_maybe(late_path(place.attempt)) or {}).get("inputs")
+    return {
+        **({"follows": launch["follows"]} if "follows" in launch else {}),
+        **({"late_inputs": late} if late else {}),
+    }
+
+
     details: dict[str, Any] = {
         "heads": heads,
         "attempt": end["attempt"],

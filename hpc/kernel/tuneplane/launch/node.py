@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tuneplane.contract import exits, schemas
+from tuneplane.contract.followups import LATE_SCHEMA, late_path
+from tuneplane.contract.sweeps import variant_of
 from tuneplane.launch import rendezvous
 from tuneplane.launch.data import await_data, data_variables, verify_data, volume_note
 from tuneplane.launch.environ import OFFLINE, Binding, job_environment
 from tuneplane.launch.history import close_previous
+from tuneplane.launch.late import resolve_late
 from tuneplane.launch.limits import limit_variables
 from tuneplane.launch.place import Place
 from tuneplane.launch.ranks import WARNINGS, RankEnd, RankGroup
@@ -278,9 +281,21 @@ class NodeLauncher:
                 place.attempt.rendezvous, place.host, others, place.job_id, place.attempt.number
             )
         else:
+        self._late(verified)
             meeting = rendezvous.await_meeting(
                 place.attempt.rendezvous, place.job_id, place.attempt.number, deadline_s=deadline
             )
+    def _late(self, verified: Verified) -> None:
+        """Find what other runs were to make; the chain names it, so that an audit can compare."""
+        found = resolve_late(verified.launch, self.place.root, verified.admission["owner"])
+        if not found or self.events is None:
+            return
+        write_json_new(late_path(self.place.attempt), {"schema": LATE_SCHEMA, "inputs": found})
+        named = {
+            n: {k: f[k] for k in ("run_id", "attempt", "artefact", "digest", "report_sha256")} for n, f in found.items()
+        }
+        self.events.append("preparing", "running", "inputs of other runs verified", late=named)
+
         interface = rendezvous.gloo_interface(launch.get("network", {}).get("gloo_interfaces", ()), meeting.address)
         say(f"rank 0 is at {meeting.address}:{meeting.port}; this node's interface is {interface or 'unknown'}")
         return meeting, interface
