@@ -96,6 +96,12 @@ KINDS: dict[str, ErrorKind] = table(
         "Write the function into the experiment's rewards.py, and its name into reward_functions.",
     ),
     ErrorKind(
+        "E-TRAIN-019",
+        "the sweep's metric is not the run's",
+        "Early stopping compares a number that no line of metrics.jsonl has, or validation_* without validation rows.",
+        "Name one of the metrics that are listed with --stop-metric; validation_loss needs --validation-data.",
+    ),
+    ErrorKind(
         "E-TRAIN-020",
         "the rows cannot be read",
         "The file is missing or not readable in the job.",

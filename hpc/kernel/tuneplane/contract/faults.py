@@ -86,6 +86,11 @@ JOB_FAULTS: Final[dict[str, tuple[str, str, str]]] = {
         "Slurm itself queued the job again, after a node failed or it was preempted, beyond spec.lifecycle.max_attempts.",
         "Look at why the nodes fail; then `tp job resume RUN`, or submit with a higher --max-attempts.",
     ),
+    "E-JOB-017": (
+        "no variant for this element",
+        "The sweep's table in the package has no such index: the array was submitted by hand, or the batch template drops the index.",
+        "Submit with `tp sweep`; an admin compares the site's custom.sbatch.j2 with the shipped one (`tp template diff`).",
+    ),
     "E-JOB-030": (
         "a plugin's content is not what was locked",
         "A file of the plugin in the package was changed, added or removed after submission.",

@@ -115,6 +115,11 @@ class RunPaths:
         return self.work / ".tuneplane" / "recipe.json"
 
     @property
+    def variants(self) -> Path:
+        """variants.json: the table of a sweep; other packages have none."""
+        return self.work / ".tuneplane" / "variants.json"
+
+    @property
     def launch(self) -> Path:
         """launch.json: runtime, shape, profile environment, resolved hyperparameters, policies."""
         return self.work / ".tuneplane" / "launch.json"
@@ -153,6 +158,11 @@ class RunPaths:
     def checkpoints(self) -> Path:
         """Shared by all attempts of the run."""
         return self.root / "checkpoints"
+
+    @property
+    def rungs(self) -> Path:
+        """`<step>.json` for each rung of early stopping that an element of a sweep has reached."""
+        return self.root / "rungs"
 
     @property
     def events(self) -> Path:

@@ -77,6 +77,14 @@ def collect_artifacts(place: Place, recipe: Mapping[str, Any]) -> list[dict[str,
     return [rows[name] for name in sorted(rows)]
 
 
+def stopped_rung(place: Place) -> dict[str, Any] | None:
+    """The decision with which an element of a sweep ended early, from its rungs' records."""
+    for name in os.listdir(place.run.rungs) if place.run.rungs.is_dir() else ():
+        if (rung := _maybe(place.run.rungs / name)) and rung.get("decision") == "stop":
+            return rung
+    return None
+
+
 def _files_below(path: str) -> list[str]:
     if os.path.isfile(path):
         return [] if os.path.islink(path) else [path]
@@ -92,6 +100,7 @@ def _end_record(
     place: Place, run_id: str, ending: Ending, again: bool, reason: str, step: int | None
 ) -> dict[str, Any]:
     klass = "no_progress" if reason == "no_progress" else ending.klass
+    rung = stopped_rung(place) if klass == "done" else None
     return {
         "schema": schemas.ATTEMPT_END,
         "run_id": run_id,
@@ -101,10 +110,11 @@ def _end_record(
         "class": klass,
         "exit_code": ending.exit_code,
         "signal": ending.signal,
-        "message": ending.message,
+        "message": f"stopped at rung {rung['step']}" if rung else ending.message,
         "step": step,
         "requeue": again,
         "reason": reason,
+        **({"stopped_at_rung": rung["step"]} if rung else {}),
     }
 
 

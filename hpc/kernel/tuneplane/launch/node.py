@@ -24,6 +24,7 @@ from tuneplane.launch.place import Place
 from tuneplane.launch.ranks import WARNINGS, RankEnd, RankGroup
 from tuneplane.launch.verify import LaunchRefused, Verified, verify_inputs, verify_package, verify_training_zip
 from tuneplane.plugins.locked import LockedPlugin, python_path
+from tuneplane.record.canonical import canonical_text
 from tuneplane.record.events import EventWriter
 from tuneplane.record.files import replace_json, write_json_new
 from tuneplane.record.times import utc_now
@@ -146,12 +147,22 @@ def base_environment(place: Place, verified: Verified, env: Mapping[str, str]) -
         "ACCELERATE_CONFIG_FILE": str(home / "accelerate.yaml"),
     }
     for name, source in launch.get("inputs", {}).items():
-        out[{"model": "TUNEPLANE_MODEL_PATH"}.get(name, f"TUNEPLANE_{name.upper()}_DATA")] = source["path"]
-    out |= data_variables(launch, place.scratch)
+        if name != "environment":
+            out[{"model": "TUNEPLANE_MODEL_PATH"}.get(name, f"TUNEPLANE_{name.upper()}_DATA")] = source["path"]
+    out |= data_variables(launch, place.scratch) | variant_variables(place.work, env)
     paths = [place.training_zip, *python_path(verified.plugins), str(place.work), env.get("PYTHONPATH", "")]
     out["PYTHONPATH"] = ":".join(p for p in paths if p)
     out["PYTHONDONTWRITEBYTECODE"] = "1"
     return out
+
+
+def variant_variables(work: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """`TUNEPLANE_VARIANT`: an element's own hyperparameters as JSON; nothing outside of a sweep. Raises LaunchRefused E-JOB-017."""
+    try:
+        own = variant_of(work, env)
+    except (OSError, ValueError) as exc:
+        raise LaunchRefused("E-JOB-017", str(exc)) from exc
+    return {"TUNEPLANE_VARIANT": canonical_text(own)} if own else {}
 
 
 def _has_passwd_entry() -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneplane.contract import exits
+from tuneplane.contract.sweeps import variant_of
 from tuneplane.plugins.deferred import register
 from tuneplane.plugins.fault import PluginFault, last_lines
 from tuneplane.plugins.locked import SPEC, LockedPlugin, check_collisions, read_locked, verify
@@ -39,7 +40,7 @@ def apply_plugins(work: Path) -> None:
     for plugin in plugins:
         require_here(plugin)
         guard(plugin)
-    hyperparams = read_json(work / SPEC)["spec"].get("hyperparams") or {}
+    hyperparams = {**(read_json(work / SPEC)["spec"].get("hyperparams") or {}), **variant_of(work, os.environ)}
     for plugin in plugins:
         if plugin.capability == "algorithm":
             _apply(plugin, hyperparams)

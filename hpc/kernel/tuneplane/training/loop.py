@@ -14,6 +14,7 @@ from tuneplane.training.metrics import Reporter
 from tuneplane.training.peers import Peers
 from tuneplane.training.refusals import refuse
 from tuneplane.training.saving import Resumed, Saver
+from tuneplane.training.rungs import Rungs
 from tuneplane.training.settings import Settings
 from tuneplane.training.watchdog import Watchdog
 
@@ -31,6 +32,14 @@ class Preempted(Exception):  # noqa: N818 - the agreed end of an attempt
 
 @dataclass
 class Progress:
+class Stopped(Exception):  # noqa: N818 - the agreed end of an element of a sweep
+    """The element's metric was not among those that go on at the rung `step`; exit code 0, without an artefact."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self.step = step
+
+
     """What the loop did in this attempt."""
 
     step: int
@@ -55,7 +64,8 @@ class Loop:
     on_first_step: Callable[[], None] = lambda: None
 
     def run(self, resumed: Resumed | None) -> Progress:
-        """Train to the last step and save there. Raises Preempted, or Refused when the loss is no number.
+        """Train to the last step and save there. Raises Preempted, Stopped, or Refused when the loss is no number.
+    rungs: Rungs | None = field(default_factory=Rungs.from_env)
 
         A step is the unit of everything: ranks learn together, from one sum over all of them, the loss and whether anyone was warned.
         """
@@ -66,12 +76,19 @@ class Loop:
         began = time.monotonic()
         self.reporter.begin()
         while done.step < total:
+        if self.rungs and (ended := self.rungs.stopped_before()):
+            self._stop(ended)
+        board = Board(self.peers.place.run_dir / FOLDER, done.step) if self.peers.first else None
+        self.reporter.begin(speed_of(self.engine), board)
             warned = self._step(done)
             last = done.step == total
-            if self._due(done.step, self.settings.eval_steps) or last:
+            rung = self.rungs is not None and self.rungs.due(done.step) and not last
+            if self._due(done.step, self.settings.eval_steps) or last or (rung and self._needs_validation()):
                 self._validate(done)
             if warned or last or self._due(done.step, self.settings.save_steps):
                 self._save(done, "warning" if warned else "last step" if last else "every save_steps")
+            if rung:
+                self._heed_rung(done.step)
                 saved_at = done.step
             if warned and not last:
                 raise Preempted(saved_at)
@@ -80,6 +97,21 @@ class Loop:
 
     def _due(self, step: int, every: int) -> bool:
         return every > 0 and step % every == 0
+
+    def _needs_validation(self) -> bool:
+        return self.rungs is not None and self.rungs.stopping.metric.startswith("validation_")
+
+    def _heed_rung(self, step: int) -> None:
+        """Rank 0 compares this element with the others; all ranks learn its decision together. Raises Stopped."""
+        assert self.rungs is not None
+        stops = self.peers.first and self.rungs.stops(step, self.reporter.newest)
+        if self.peers.total([float(stops)])[0]:
+            self._stop(step)
+
+    def _stop(self, step: int) -> None:
+        if self.rungs and self.peers.first:
+            self.rungs.leave_result(step)
+        raise Stopped(step)
 
     def _step(self, done: Progress) -> bool:
         """Do the next step; True when any rank has been warned by its end."""

@@ -40,6 +40,10 @@ class Reporter:
             self._metrics = open(out / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 - open for the whole run
             self._saves = open(out / "saves.jsonl", "a", encoding="utf-8")  # noqa: SIM115
 
+        self.newest: dict[str, Any] = {}
+        """The newest value of each metric, training and validation, on rank 0."""
+        self._speed: Speed | None = None
+        self._board: Board | None = None
     def say(self, text: str) -> None:
         """A line for people, at once."""
         if self._writes:
@@ -95,3 +99,5 @@ class Reporter:
             stream = self._metrics if name == "metrics" else self._saves
             stream.write(canonical_text(value) + "\n")
             stream.flush()
+            if name == "metrics":
+                self.newest |= value

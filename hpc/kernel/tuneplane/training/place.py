@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tuneplane.contract.sweeps import variant_of
 from tuneplane.record.files import read_json
 from tuneplane.training.refusals import Reason, Refused, refuse
 
@@ -117,13 +118,17 @@ class Launch:
 
     @classmethod
     def read(cls, place: Place, needs: Sequence[str] = NEEDS) -> Launch:
-        """Read and check it against this rank's world (P48); `needs` are the inputs that must be given. Raises Refused."""
+        """Read and check it against this rank's world (P48); `needs` are the inputs that must be given. Raises Refused.
+
+        An element of a sweep has its own hyperparameters over the package's.
+        """
         path = place.work_dir / ".tuneplane" / "launch.json"
         try:
-            value = read_json(path)
+            value, own = read_json(path), variant_of(place.work_dir, os.environ)
         except (OSError, ValueError) as exc:
             raise refuse("E-TRAIN-003", f"cannot be read: {exc}", field=str(path)) from exc
-        return cls.parse(value, place, needs)
+        found = cls.parse(value, place, needs)
+        return replace(found, hyperparams=found.hyperparams | own)
 
     @classmethod
     def parse(cls, value: Any, place: Place, needs: Sequence[str] = NEEDS) -> Launch:

@@ -85,9 +85,11 @@ def run(train: Callable[[Job], None]) -> NoReturn:
 
 
 def _other_end(job: Job | None, exc: BaseException) -> NoReturn:
-    from tuneplane.training.loop import Preempted
+    from tuneplane.training.loop import Preempted, Stopped
     from tuneplane.training.peers import peer_loss
 
+    if isinstance(exc, Stopped):
+        _agreed_end(job, f"done: stopped at rung {exc.step}", exits.DONE)
     if isinstance(exc, Preempted):
         _agreed_end(job, f"preempted; step {exc.step} is saved" if exc.step else "preempted before the first step")
     if lost := peer_loss(exc):
@@ -102,7 +104,7 @@ def _other_end(job: Job | None, exc: BaseException) -> NoReturn:
     leave(exits.REFUSED)
 
 
-def _agreed_end(job: Job | None, words: str) -> NoReturn:
+def _agreed_end(job: Job | None, words: str, code: int = exits.PREEMPTED) -> NoReturn:
     """Every rank comes here together; if one does not, this one still leaves with the code that all agreed on."""
     try:
         if job is not None:
@@ -110,7 +112,7 @@ def _agreed_end(job: Job | None, words: str) -> NoReturn:
     except Exception as exc:
         print(f"the last meeting failed: {_first_line(exc)}", file=sys.stderr)
     _last_words(job, words)
-    leave(exits.PREEMPTED)
+    leave(code)
 
 
 def _part(job: Job) -> None:
