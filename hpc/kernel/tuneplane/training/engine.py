@@ -16,6 +16,7 @@ from typing import Any
 
 from tuneplane.record.digest import PREFIX, FileEntry
 from tuneplane.record.files import fsync_dir
+from tuneplane.training import memory
 from tuneplane.training.peers import Peers
 from tuneplane.training.settings import Settings
 
@@ -63,6 +64,7 @@ def be_deterministic() -> None:
 def building(settings: Settings, precision: str, world_size: int) -> Iterator[dict[str, Any]]:
     """DeepSpeed's configuration; while the block lasts, ZeRO-3 models are loaded in shares, so that no rank ever holds all weights."""
     config = deepspeed_config(settings, precision, world_size)
+    memory.note_start()
     keeper = None
     if settings.zero_stage == 3:
         import deepspeed
@@ -276,6 +278,13 @@ class Engine:
             for name, param in self.model.named_parameters()
             if param.requires_grad or not trainable
         }
+
+    def lookups(self) -> set[str]:
+        """Names of an input embedding that is not the output head as well: rows of it are picked, nothing is multiplied."""
+        inputs, outputs = self.model.get_input_embeddings(), self.model.get_output_embeddings()
+        if inputs is None or (outputs is not None and outputs.weight is inputs.weight):
+            return set()
+        return {name for name, param in self.model.named_parameters() if param is inputs.weight}
 
     def gathered(self, trainable: bool) -> dict[str, Any]:
         """Whole weights in the run's precision on the CPU of rank 0, one at a time from all ranks (P50); the others get an empty dict. A collective.

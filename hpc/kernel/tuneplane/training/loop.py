@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tuneplane.training import warning
+from tuneplane.training import memory, warning
+from tuneplane.training.board import FOLDER, Board
 from tuneplane.training.engine import Engine
 from tuneplane.training.method import Method
 from tuneplane.training.metrics import Reporter
 from tuneplane.training.peers import Peers
 from tuneplane.training.refusals import refuse
-from tuneplane.training.saving import Resumed, Saver
 from tuneplane.training.rungs import Rungs
+from tuneplane.training.saving import Resumed, Saver
 from tuneplane.training.settings import Settings
+from tuneplane.training.speed import speed_of
 from tuneplane.training.watchdog import Watchdog
 
 _SAVE_MARGIN_S = 5.0
@@ -30,8 +32,6 @@ class Preempted(Exception):  # noqa: N818 - the agreed end of an attempt
         self.step = step
 
 
-@dataclass
-class Progress:
 class Stopped(Exception):  # noqa: N818 - the agreed end of an element of a sweep
     """The element's metric was not among those that go on at the rung `step`; exit code 0, without an artefact."""
 
@@ -40,6 +40,8 @@ class Stopped(Exception):  # noqa: N818 - the agreed end of an element of a swee
         self.step = step
 
 
+@dataclass
+class Progress:
     """What the loop did in this attempt."""
 
     step: int
@@ -48,6 +50,7 @@ class Stopped(Exception):  # noqa: N818 - the agreed end of an element of a swee
     tokens: int = 0
     seconds: float = 0.0
     save_seconds: list[float] = field(default_factory=list)
+    memory: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -62,10 +65,10 @@ class Loop:
     reporter: Reporter
     watchdog: Watchdog
     on_first_step: Callable[[], None] = lambda: None
+    rungs: Rungs | None = field(default_factory=Rungs.from_env)
 
     def run(self, resumed: Resumed | None) -> Progress:
         """Train to the last step and save there. Raises Preempted, Stopped, or Refused when the loss is no number.
-    rungs: Rungs | None = field(default_factory=Rungs.from_env)
 
         A step is the unit of everything: ranks learn together, from one sum over all of them, the loss and whether anyone was warned.
         """
@@ -73,30 +76,27 @@ class Loop:
         saved_at, total = done.step, self.method.total_steps
         if self.peers.total([float(warning.given() is not None)])[0]:
             raise Preempted(saved_at)
-        began = time.monotonic()
-        self.reporter.begin()
-        while done.step < total:
         if self.rungs and (ended := self.rungs.stopped_before()):
             self._stop(ended)
         board = Board(self.peers.place.run_dir / FOLDER, done.step) if self.peers.first else None
         self.reporter.begin(speed_of(self.engine), board)
+        began = time.monotonic()
+        while done.step < total:
             warned = self._step(done)
             last = done.step == total
             rung = self.rungs is not None and self.rungs.due(done.step) and not last
             if self._due(done.step, self.settings.eval_steps) or last or (rung and self._needs_validation()):
                 self._validate(done)
-            if warned or last or self._due(done.step, self.settings.save_steps):
-                self._save(done, "warning" if warned else "last step" if last else "every save_steps")
             if rung:
                 self._heed_rung(done.step)
+            if warned or last or self._due(done.step, self.settings.save_steps):
+                self._save(done, "warning" if warned else "last step" if last else "every save_steps")
                 saved_at = done.step
             if warned and not last:
                 raise Preempted(saved_at)
         done.seconds = time.monotonic() - began
+        done.memory = memory.seen(self.peers.device)
         return done
-
-    def _due(self, step: int, every: int) -> bool:
-        return every > 0 and step % every == 0
 
     def _needs_validation(self) -> bool:
         return self.rungs is not None and self.rungs.stopping.metric.startswith("validation_")
@@ -112,6 +112,9 @@ class Loop:
         if self.rungs and self.peers.first:
             self.rungs.leave_result(step)
         raise Stopped(step)
+
+    def _due(self, step: int, every: int) -> bool:
+        return every > 0 and step % every == 0
 
     def _step(self, done: Progress) -> bool:
         """Do the next step; True when any rank has been warned by its end."""

@@ -10,6 +10,8 @@ from typing import Any
 from tuneplane.record.canonical import canonical_text
 from tuneplane.record.files import replace_json
 from tuneplane.record.times import utc_now
+from tuneplane.training.board import Board
+from tuneplane.training.speed import Speed
 
 
 def clock_text(seconds: float) -> str:
@@ -23,9 +25,12 @@ def thousands(number: float) -> str:
     return f"{number:,.0f}".replace(",", " ")
 
 
-def progress_line(step: int, total: int, loss: float, lr: float, tokens_per_s: float, eta_s: float) -> str:
-    """`step 12/80  loss 1.234  lr 1.0e-04  1 234 tokens/s  eta 0:01:10`."""
-    return f"step {step}/{total}  loss {loss:.3f}  lr {lr:.1e}  {thousands(tokens_per_s)} tokens/s  eta {clock_text(eta_s)}"
+def progress_line(
+    step: int, total: int, loss: float, lr: float, tokens_per_s: float, eta_s: float, mfu: float | None = None
+) -> str:
+    """`step 12/80  loss 1.234  lr 1.0e-04  1 234 tokens/s  mfu 41.2 %  eta 0:01:10`; without mfu where it is not known."""
+    share = "" if mfu is None else f"  mfu {mfu * 100:.1f} %"
+    return f"step {step}/{total}  loss {loss:.3f}  lr {lr:.1e}  {thousands(tokens_per_s)} tokens/s{share}  eta {clock_text(eta_s)}"
 
 
 class Reporter:
@@ -35,23 +40,40 @@ class Reporter:
         self._out, self._writes, self._log, self._total = out, writes, log_steps, total_steps
         self._began = self._last = time.monotonic()
         self._window: list[tuple[int, float]] = []
+        self.newest: dict[str, Any] = {}
+        """The newest value of each metric, training and validation, on rank 0."""
+        self._speed: Speed | None = None
+        self._board: Board | None = None
         if writes:
             out.mkdir(parents=True, exist_ok=True)
             self._metrics = open(out / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 - open for the whole run
             self._saves = open(out / "saves.jsonl", "a", encoding="utf-8")  # noqa: SIM115
 
-        self.newest: dict[str, Any] = {}
-        """The newest value of each metric, training and validation, on rank 0."""
-        self._speed: Speed | None = None
-        self._board: Board | None = None
     def say(self, text: str) -> None:
         """A line for people, at once."""
         if self._writes:
             print(text, file=sys.stdout, flush=True)
 
-    def begin(self) -> None:
-        """The clock of the first step starts now."""
+    def begin(self, speed: Speed | None = None, board: Board | None = None) -> None:
+        """The clock of the first step starts now. `speed` gives the share of the peak, `board` takes the points as well."""
+        self._speed, self._board = speed, board
+        if speed is not None:
+            self.say(speed.formula())
+        self._complain()
         self._began = self._last = time.monotonic()
+
+    def _complain(self) -> None:
+        """Why there are no event files, once."""
+        if self._board is not None and self._board.fault:
+            self.say(self._board.fault)
+            self._board = None
+
+    def _points(self, part: str, step: int, values: dict[str, float], *, flush: bool = False) -> None:
+        if self._board is not None:
+            self._board.add(part, step, values)
+            if flush:
+                self._board.flush()
+            self._complain()
 
     def step(self, step: int, loss: float, lr: float, grad_norm: float, tokens: int, more: dict[str, float]) -> None:
         """Record a finished step. `tokens` are those of this step, all ranks, without padding."""
@@ -69,17 +91,27 @@ class Reporter:
             "elapsed_s": round(now - self._began, 3),
             "time": utc_now(),
         }
-        self._line("metrics", line | more)
+        mfu = None if self._speed is None else self._speed.mfu(tokens / seconds)
+        known = {} if mfu is None else {"mfu": round(mfu, 6)}
+        self._line("metrics", line | known | more)
         if step % self._log == 0 or step == self._total or step == 1:
-            counted, spent = (sum(column) for column in zip(*self._window, strict=True))
-            eta = spent / len(self._window) * (self._total - step)
-            self.say(progress_line(step, self._total, loss, lr, counted / spent, eta))
+            self._progress(step, loss, lr, {"loss": loss, "lr": lr, "grad_norm": grad_norm, **more})
+
+    def _progress(self, step: int, loss: float, lr: float, points: dict[str, float]) -> None:
+        """A line for people and the points for TensorBoard; speeds are means over the last steps."""
+        counted, spent = (sum(column) for column in zip(*self._window, strict=True))
+        eta = spent / len(self._window) * (self._total - step)
+        mfu = None if self._speed is None else self._speed.mfu(counted / spent)
+        self.say(progress_line(step, self._total, loss, lr, counted / spent, eta, mfu))
+        speeds = {"tokens_per_s": counted / spent} | ({} if mfu is None else {"mfu": mfu})
+        self._points("train", step, points | speeds, flush=step == self._total)
 
     def validation(self, step: int, means: dict[str, float]) -> None:
         """Record means over held-out rows, each under its name with `validation_` before it."""
         line = {"step": step, "total_steps": self._total, "time": utc_now()}
         self._line("metrics", line | {f"validation_{name}": value for name, value in means.items()})
         self.say(f"step {step}/{self._total}  validation {'  '.join(f'{n} {v:.3f}' for n, v in means.items())}")
+        self._points("validation", step, means, flush=True)
         self._last = time.monotonic()
 
     def saved(self, step: int, seconds: float, size: int, reason: str) -> None:
@@ -88,6 +120,7 @@ class Reporter:
             "saves", {"step": step, "seconds": round(seconds, 3), "bytes": size, "reason": reason, "time": utc_now()}
         )
         self.say(f"step {step}/{self._total}  saved ({reason}), {size / 1e6:.1f} MB in {seconds:.2f} s")
+        self._points("saves", step, {"seconds": seconds, "bytes": size}, flush=True)
         self._last = time.monotonic()
 
     def result(self, value: dict[str, Any]) -> None:
@@ -96,8 +129,8 @@ class Reporter:
 
     def _line(self, name: str, value: dict[str, Any]) -> None:
         if self._writes:
+            if name == "metrics":
+                self.newest |= value
             stream = self._metrics if name == "metrics" else self._saves
             stream.write(canonical_text(value) + "\n")
             stream.flush()
-            if name == "metrics":
-                self.newest |= value

@@ -67,7 +67,7 @@ def result(
     started: FirstBatch,
     artefact: dict[str, Any],
 ) -> dict[str, Any]:
-    """The content of result.json."""
+    """The content of result.json. A collective: the ranks' peaks of memory are compared."""
     shapes, trainable = engine.shapes(trainable=False), engine.shapes(trainable=True)
     return {
         "schema": RESULT_SCHEMA,
@@ -91,9 +91,15 @@ def result(
         "resumed_from": None
         if resumed is None
         else {"step": resumed.step, "checkpoint": resumed.name, "attempt": resumed.attempt},
+        "memory": peak(job.peers.gather(progress.memory)),
         "artefact": artefact,
         "versions": versions(),
     }
+
+
+def peak(ranks: list[dict[str, int]]) -> dict[str, int]:
+    """The most of each figure over all ranks, in bytes (`tuneplane.training.memory.seen`). Pure."""
+    return {name: max(rank.get(name, 0) for rank in ranks) for name in sorted({n for rank in ranks for n in rank})}
 
 
 def end(value: dict[str, Any]) -> str:
