@@ -161,4 +161,10 @@ KINDS: dict[str, ErrorKind] = table(
         "A metric in the report is not the mean of what scores.jsonl says of its examples.",
         "Evaluate again; a report is never edited by hand.",
     ),
+    ErrorKind(
+        "E-EVAL-050",
+        "an adapter without its model",
+        "The run left an adapter, and the evaluation's package names no model that it stands on.",
+        "Evaluate the run with `tp eval run RUN`, which takes the model from the run's own package.",
+    ),
 )

@@ -233,7 +233,7 @@ def test_a_damaged_or_foreign_entry_of_the_cache_is_not_used(
     report = run(request_of(taught, known, tmp_path / "1", **shelf))
     entry = cache.Shelf(tmp_path / "cache", os.getuid()).entry(report["basis"])
     (tmp_path / "o").mkdir()
-    assert cache.Shelf(tmp_path / "cache", os.getuid() + 1).take(report["basis"], tmp_path / "o") is None
+    assert cache.take(entry, report["basis"], tmp_path / "o", os.getuid() + 1) is None
     (entry / "scores.jsonl").write_bytes((entry / "scores.jsonl").read_bytes().replace(b"1.0", b"0.0"))
     assert "cached" not in run(request_of(taught, known, tmp_path / "2", **shelf))
     assert "cached" in run(request_of(taught, known, tmp_path / "3", **shelf))

@@ -12,16 +12,20 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuneplane.contract import exits
+from tuneplane.contract.followups import read_late
 from tuneplane.evaluation.settings import ALL, FIELDS, NONE, parse
 from tuneplane.record.canonical import canonical_text
-from tuneplane.record.files import replace_json
+from tuneplane.record.files import read_json, replace_json
 from tuneplane.training import warning
 from tuneplane.training.place import Launch, Place
 from tuneplane.training.program import leave
 from tuneplane.training.refusals import Refused, refuse
+
+if TYPE_CHECKING:
+    from tuneplane.evaluation.behaviour import Request
 
 RESULT_SCHEMA = "tuneplane-hpc/evaluation-result/v1"
 
@@ -95,10 +99,31 @@ def in_job(env: Mapping[str, str]) -> None:
         keep=place.checkpoint_dir / "evaluation",
         model_files=launch.inputs["model"].get("files", ()),
     )
-    report = evaluate(request, _say)
+    late = read_late(place.out_dir.parent / "late.json")
+    if late:
+        report, more = _follow(place, launch, request, late)
+    else:
+        report, more = evaluate(request, _say), {}
     numbers = {key: metric["value"] for key, metric in report["metrics"].items()}
-    replace_json(place.out_dir / "result.json", {"schema": RESULT_SCHEMA, "suite": report["suite"], "metrics": numbers})
+    result = {"schema": RESULT_SCHEMA, "suite": report["suite"], "metrics": numbers, **more}
+    replace_json(place.out_dir / "result.json", result)
     _say(f"{report['suite']}: {report['decides']} {numbers['score']:.4f}, pass rate {numbers['pass_rate']:.4f}")
+
+
+def _follow(place: Place, launch: Launch, request: Request, late: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Candidate and baseline, and what the gates say: (the candidate's report, what result.json says besides)."""
+    from tuneplane.evaluation.followup import evaluate_both, finished_baselines, subject
+
+    wanted = read_json(place.work_dir / ".tuneplane" / "jobspec.json")["spec"].get("evaluation", {})
+    candidate, baseline = subject(late["candidate"], launch.inputs["model"], "candidate"), None
+    if wanted.get("baseline"):
+        given = launch.inputs.get("baseline") or launch.inputs["model"]
+        baseline = subject(late.get("baseline"), given, "baseline")
+    done = evaluate_both(request, candidate, baseline, wanted, _say, earlier=finished_baselines(place.run_dir))
+    verdict = done["verdict"]
+    before = done["baseline"] and {key: metric["value"] for key, metric in done["baseline"]["metrics"].items()}
+    _say(f"{verdict['verdict']}: {verdict['reason']}")
+    return done["report"], {"verdict": verdict["verdict"], "reason": verdict["reason"], "baseline": before}
 
 
 def _path(text: str) -> Path | None:

@@ -42,7 +42,10 @@ _SAY_S = 10.0
 
 @dataclass(frozen=True)
 class Request:
-    """One evaluation. `keep` holds what a later start goes on with (by default `out`); `model_files` are digests that are known already."""
+    """One evaluation. `keep` holds what a later start goes on with (by default `out`); `model_files` are digests that are known already.
+
+    `earlier`: folders of finished reports that may stand in for this one where they rest on the same.
+    """
 
     model: Path
     data: Path
@@ -52,6 +55,7 @@ class Request:
     device: str = "auto"
     keep: Path | None = None
     model_files: Sequence[Mapping[str, Any]] = ()
+    earlier: Sequence[Path] = ()
 
     @property
     def kept(self) -> Path:
@@ -96,7 +100,7 @@ def _evaluate(request: Request, say: Callable[[str], None], now: Callable[[], st
     if done:
         say(f"goes on behind {len(done)} answers that are there")
     shelf = cache.Shelf.at(settings.cache, os.getuid())
-    if shelf and (found := shelf.take(basis, request.out)) is not None:
+    if (found := _earlier(request, shelf, basis)) is not None:
         say(f"the same evaluation was done before: {found['cached']['from']}")
         return found
     left = [q for q in read_inputs(request.out / INPUTS) if q.id not in {p.id for p in done}]
@@ -108,6 +112,12 @@ def _evaluate(request: Request, say: Callable[[str], None], now: Callable[[], st
     if shelf:
         shelf.keep(basis, request.out)
     return report
+
+
+def _earlier(request: Request, shelf: cache.Shelf | None, basis: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A finished evaluation on the same basis, its files copied into `out`."""
+    places = [*([shelf.entry(basis)] if shelf else []), *request.earlier]
+    return next((r for p in places if (r := cache.take(p, basis, request.out, os.getuid())) is not None), None)
 
 
 def basis_of(request: Request, precision: str) -> dict[str, Any]:

@@ -47,25 +47,6 @@ class Shelf:
     def entry(self, basis: Mapping[str, Any]) -> Path:
         return self.root / digest_json(dict(basis))[7:]
 
-    def take(self, basis: Mapping[str, Any], out: Path) -> dict[str, Any] | None:
-        """Copy the entry of `basis` into `out` and return its report, marked as cached; None where there is no sound one."""
-        entry = self.entry(basis)
-        try:
-            if os.stat(entry, follow_symlinks=False).st_uid != self.uid:
-                return None
-            report = read_json(entry / REPORT)
-            files = {name: read_bytes(entry / name, limit=_LARGEST) for name in _FILES}
-            sound = report["basis"] == basis and {n: digest_bytes(data) for n, data in files.items()} == report["files"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        if not sound:
-            return None
-        for name, data in files.items():
-            replace(out / name, data)
-        marked = {**report, "cached": {"key": entry.name, "from": os.fspath(entry)}}
-        replace(out / REPORT, pretty_bytes(marked))
-        return marked
-
     def keep(self, basis: Mapping[str, Any], out: Path) -> None:
         """Put a finished evaluation on the shelf, in the place of a damaged one. A shelf that cannot be written is no fault of the report's."""
         entry = self.entry(basis)
@@ -88,3 +69,22 @@ class Shelf:
         mine.sort(key=lambda e: e.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
         for old in mine[MAX_ENTRIES:]:
             shutil.rmtree(old.path, ignore_errors=True)
+
+
+def take(entry: Path, basis: Mapping[str, Any], out: Path, uid: int) -> dict[str, Any] | None:
+    """Copy the finished evaluation in `entry` into `out` and return its report, marked as cached; None where there is no sound one of `uid`."""
+    try:
+        if os.stat(entry, follow_symlinks=False).st_uid != uid:
+            return None
+        report = read_json(entry / REPORT)
+        files = {name: read_bytes(entry / name, limit=_LARGEST) for name in _FILES}
+        sound = report["basis"] == basis and {n: digest_bytes(data) for n, data in files.items()} == report["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not sound:
+        return None
+    for name, data in files.items():
+        replace(out / name, data)
+    marked = {**report, "cached": {"key": digest_json(dict(basis))[7:], "from": os.fspath(entry)}}
+    replace(out / REPORT, pretty_bytes(marked))
+    return marked
