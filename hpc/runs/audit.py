@@ -9,6 +9,7 @@ Does not promise to see a forgery that rewrites every file consistently; an enfo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -46,6 +47,9 @@ class Audit:
     chains: tuple[Chain, ...]
     timeline: tuple[Stage, ...]
     facts: dict[str, Any]
+    unread: tuple[str, ...] = ()
+    listed: int = 0
+    hashed: int = 0
 
     @property
     def exit(self) -> int:
@@ -71,9 +75,12 @@ class Audit:
         }
 
 
-def audit(run: RunPaths) -> Audit:
-    """Judge one run. Reads only, never raises for what the run's files hold or for what this user may not read."""
-    case = Case(run)
+def audit(run: RunPaths, *, deep: bool = True, stop: Callable[[], bool] = lambda: False) -> Audit:
+    """Judge one run. Reads only, never raises for what the run's files hold or for what this user may not read.
+
+    Without `deep` the bytes of package files and artifacts are taken for right where their sizes are. Raises Stopped when `stop` says so.
+    """
+    case = Case(run, deep=deep, stop=stop)
     chains = case.chains(run.events)
     checks.check_events(case, run.events, chains)
     package = checks.check_package(case)
@@ -90,7 +97,9 @@ def audit(run: RunPaths) -> Audit:
     }
     order = {"tampered": 0, "incomplete": 1, "note": 2}
     findings = tuple(sorted(case.findings, key=lambda f: order[f.level]))
-    return Audit(run, verdict_of(findings), findings, tuple(every), tuple(timeline(every)), facts)
+    return Audit(
+        run, verdict_of(findings), findings, tuple(every), tuple(timeline(every)), facts, case.unread, case.listed, case.hashed
+    )  # fmt: skip
 
 
 def _lives(

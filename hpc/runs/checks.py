@@ -23,19 +23,22 @@ from tuneplane.record.ed25519 import verify as verify_signature
 from tuneplane.record.events import Chain
 from tuneplane.record.files import MAX_RECORD_BYTES
 
-from hpc.runs.evidence import Case
+from hpc.runs.evidence import Case, Stopped
+from hpc.runs.trees import Sized, look_at
 
 PACKAGE_LIST = ".tuneplane/package.json"
+RECORDS = ".tuneplane/"
 LARGEST_PACKAGE = 64 << 30
 """Bytes; what the site file allows at most."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """Digests that were recomputed from the bytes; None where they could not be."""
+    """Digests that were recomputed from the bytes (in a quick audit: from the list of them); None where they could not be."""
 
     digest: str | None = None
     spec_digest: str | None = None
+    files: tuple[FileEntry, ...] = ()
 
 
 def check_events(case: Case, folder: Path, chains: dict[str, Chain]) -> None:
@@ -99,22 +102,20 @@ def check_package(case: Case) -> Package:
         case.tampered("package", run.package, "the list does not have the digest that it states")
     if listing.get("run_id") != run.run_id:
         case.tampered("package", run.package, f"is of run {listing.get('run_id')!r}")
-    whole = _check_files(case, listed)
-    if whole:
+    case.listed += sum(e.size for e in listed.values())
+    if _check_files(case, listed) and case.deep:
         v1 = directory_digest_v1(run.work, [p for p in v1_files(run.work) if p != PACKAGE_LIST])
         if listing.get("digest_v1") != v1:
             case.tampered("package", run.package, "the v1 digest is not that of the files")
     spec = case.json("spec", run.jobspec)
-    return Package(digest, digest_json(spec) if spec is not None else None)
+    return Package(digest, digest_json(spec) if spec is not None else None, tuple(listed.values()))
 
 
 def _check_files(case: Case, listed: dict[str, FileEntry]) -> bool:
     """Whether the tree is exactly the list. A tree that may not be read is no difference, only no proof."""
     work = case.run.work
     try:
-        # A file that was blown up, with holes for one, is a difference without being read for hours.
-        most = min(sum(e.size for e in listed.values()), LARGEST_PACKAGE) + MAX_RECORD_BYTES
-        have = {e.path: e for e in scan_tree(work, max_bytes=most) if e.path != PACKAGE_LIST}
+        have = _tree(case, work, sum(e.size for e in listed.values()))
     except TreeError as exc:
         case.tampered("package", work, str(exc))
         return False
@@ -128,11 +129,40 @@ def _check_files(case: Case, listed: dict[str, FileEntry]) -> bool:
         case.tampered("package", work / path, "is gone")
     for path in sorted(have.keys() - listed.keys()):
         case.tampered("package", work / path, "is not in the list")
+    wanted = {path: _as_read(case, e) for path, e in listed.items()}
     for path in sorted(listed.keys() & have.keys()):
-        if listed[path] != have[path]:
-            what = "was changed" if listed[path].sha256 != have[path].sha256 else "has another exec bit or size"
-            case.tampered("package", work / path, what)
-    return listed == have
+        if wanted[path] != have[path]:
+            same = isinstance(have[path], Sized) or listed[path].sha256 == getattr(have[path], "sha256", None)
+            case.tampered("package", work / path, "has another exec bit or size" if same else "was changed")
+    return wanted == have
+
+
+def _tree(case: Case, work: Path, size: int) -> dict[str, FileEntry | Sized]:
+    """The files of a package as they are: with digests in a deep audit, else only the records. Raises TreeError, OSError, Stopped."""
+    if not case.deep:
+        looked = [e for e in look_at(work) if e.path != PACKAGE_LIST]
+        return {e.path: _with_digest(case, work, e) if e.path.startswith(RECORDS) else e for e in looked}
+    # A file that was blown up, with holes for one, is a difference without being read for hours.
+    most = min(size, LARGEST_PACKAGE) + MAX_RECORD_BYTES
+    found: dict[str, FileEntry | Sized] = {}
+    for entry in scan_tree(work, max_bytes=most):
+        case.hashed += entry.size
+        if entry.path != PACKAGE_LIST:
+            found[entry.path] = entry
+        if case.stop():
+            raise Stopped
+    return found
+
+
+def _with_digest(case: Case, work: Path, seen: Sized) -> FileEntry | Sized:
+    if seen.size > MAX_RECORD_BYTES:
+        return seen
+    return FileEntry(seen.path, seen.exec, seen.size, case.file_digest(work / seen.path))
+
+
+def _as_read(case: Case, entry: FileEntry) -> FileEntry | Sized:
+    """A listed file in the form in which this audit reads it."""
+    return entry if case.deep or entry.path.startswith(RECORDS) else Sized.of(entry)
 
 
 def check_admission(case: Case, package: Package) -> dict[str, Any] | None:
@@ -159,14 +189,14 @@ def check_admission(case: Case, package: Package) -> dict[str, Any] | None:
         case.tampered("admission", path, "names another kernel than the package")
     _check_signature(case, path, value)
     if path != case.run.admission:
-        _check_copy(case, path.parent / "work", value)
+        _check_copy(case, path.parent / "work", package, str(value.get("package_digest")))
     return value
 
 
-def _check_copy(case: Case, work: Path, admission: dict[str, Any]) -> None:
-    """The copy that the service user verified, which is what the job read."""
+def _check_copy(case: Case, work: Path, package: Package, admitted: str) -> None:
+    """The copy that the service user verified, which is what the job read; `admitted` is the digest that was signed."""
     try:
-        digest = tree_digest_v2([e for e in scan_tree(work, max_bytes=LARGEST_PACKAGE) if e.path != PACKAGE_LIST])
+        have = _tree(case, work, sum(e.size for e in package.files))
     except TreeError as exc:
         case.tampered("admission", work, str(exc))
     except FileNotFoundError:
@@ -174,8 +204,12 @@ def _check_copy(case: Case, work: Path, admission: dict[str, Any]) -> None:
     except OSError as exc:
         case.failed("admission", work, exc)
     else:
-        if digest != admission.get("package_digest"):
-            case.tampered("admission", work, f"the admitted copy was changed: found {digest}")
+        if case.deep:
+            same = tree_digest_v2(e for e in have.values() if isinstance(e, FileEntry)) == admitted
+        else:
+            same = package.digest != admitted or have == {e.path: _as_read(case, e) for e in package.files}
+        if not same:
+            case.tampered("admission", work, "the admitted copy was changed")
 
 
 def _check_signature(case: Case, path: Path, admission: dict[str, Any]) -> None:

@@ -7,7 +7,9 @@ there but is not what a record can be (`tampered`: records are written whole).
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tuneplane.contract.layout import RunPaths, StorageRoot
-from tuneplane.record.digest import digest_bytes
+from tuneplane.record.digest import PREFIX, digest_bytes
 from tuneplane.record.events import WRITER, Chain, check_chain, parse_lines
 from tuneplane.record.files import read_bytes, read_json
 
@@ -25,6 +27,11 @@ Level = Literal["tampered", "incomplete", "note"]
 _NOT_A_RECORD: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR})
 """A link, a FIFO or a folder where a record belongs."""
 CLOCK_SKEW_S: Final = 60.0
+_CHUNK: Final = 1 << 20
+
+
+class Stopped(Exception):  # noqa: N818 - what became of the audit
+    """The time was up before all bytes were read."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +49,18 @@ class Finding:
 
 @dataclass
 class Case:
-    """One run under audit. Records are read once; every read that fails leaves a finding."""
+    """One run under audit. Records are read once; every read that fails leaves a finding.
+
+    `deep`: the bytes of package files and artifacts are read; else their sizes are compared, and records, scripts and chains are read all the same.
+    `stop` is asked between chunks of bytes. `listed`, `hashed`: bytes that lists name, and bytes of them that were read.
+    """
 
     run: RunPaths
     now: Callable[[], float] = time.time
+    deep: bool = True
+    stop: Callable[[], bool] = lambda: False
+    listed: int = 0
+    hashed: int = 0
     findings: list[Finding] = field(default_factory=list)
     _read: dict[Path, Any] = field(default_factory=dict)
     _unseen: set[Path] = field(default_factory=set)
@@ -77,6 +92,11 @@ class Case:
         else:
             self._unseen.add(path)
             self.incomplete(check, path, f"cannot be read: {exc.strerror or exc}")
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Paths that are there and could not be read by this user now."""
+        return tuple(sorted(self.shown(path) for path in self._unseen))
 
     def blind(self, path: Path) -> bool:
         """Whether this path, a folder above it, or something in it could not be read: then nothing may be said to be gone."""
@@ -121,6 +141,22 @@ class Case:
         except ValueError as exc:
             self.tampered(check, path, str(exc))
         return None
+
+    def file_digest(self, path: Path) -> str:
+        """SHA-256 of a file of any size. Raises OSError; Stopped where the time is up."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError("not a regular file")
+            sha, buffer = hashlib.sha256(), memoryview(bytearray(_CHUNK))
+            while count := os.readv(fd, [buffer]):
+                sha.update(buffer[:count])
+                self.hashed += count
+                if self.stop():
+                    raise Stopped
+            return PREFIX + sha.hexdigest()
+        finally:
+            os.close(fd)
 
     def age_s(self, path: Path) -> float:
         """Seconds since a file was written, by this machine's clock; a file from the future is taken for an old one."""

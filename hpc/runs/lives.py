@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tuneplane.contract import schemas
 from tuneplane.contract.layout import RunPaths
-from tuneplane.record.digest import digest_file, digest_json, is_relative
+from tuneplane.record.digest import digest_json, is_relative
 from tuneplane.record.events import Chain
 
 from hpc.runs.checks import Package, expect, first_event, numbers_of
@@ -215,6 +215,7 @@ class Life:
             return
         for name, size, sha256 in rows:
             if is_relative(name):
+                case.listed += size
                 self._artifact(out / name, size, sha256)
             else:
                 case.tampered("artifacts", self.part.report, f"{name!r} leads out of the run")
@@ -223,7 +224,7 @@ class Life:
         try:
             length = os.lstat(path).st_size
             # Another length is a difference without a reading: a file of holes would take for ever.
-            found = digest_file(path) if length == size else f"{length} bytes"
+            found = f"{length} bytes" if length != size else self.case.file_digest(path) if self.case.deep else sha256
         except FileNotFoundError:
             self.case.tampered("artifacts", path, "is gone")
         except OSError as exc:

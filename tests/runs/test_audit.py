@@ -16,6 +16,7 @@ from tuneplane.record.digest import digest_bytes
 from tuneplane.record.events import event_hash
 
 from hpc.runs.audit import Audit, audit
+from hpc.runs.evidence import Stopped
 
 Make = Callable[..., RunMaker]
 
@@ -177,6 +178,38 @@ def test_a_damaged_record_is_found_and_crashes_nothing(make_run: Make, record: s
         "attempts/0/requeue.json", "attempts/1/claim", "attempts/1/start.json", "attempts/1/end.json", "work/.tuneplane/package.json",
     }  # fmt: skip
     assert found.verdict == ("verified" if harmless else "tampered"), levels(found)
+
+
+ONLY_DEEP = {"attempts/1/out/adapter.safetensors", "work/experiments/sft/train.sh", "work/common/data.py"}
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_quick_audit_takes_only_bytes_of_files_and_artifacts_for_right(make_run: Make, record: str) -> None:
+    maker = two_attempts(make_run)
+    path = maker.run.root / record
+    before = path.read_bytes()
+    path.chmod(0o644 | path.stat().st_mode)
+    for data, same_size in ((bytes(len(before)), True), (before[:-2], False), (before + b"x", False)):
+        path.write_bytes(data)
+        found = audit(maker.run).verdict
+        assert found != "verified"
+        seen_only_deep = same_size and record in ONLY_DEEP
+        assert audit(maker.run, deep=False).verdict == ("verified" if seen_only_deep else found)
+    path.write_bytes(before)
+    quick, deep = audit(maker.run, deep=False), audit(maker.run)
+    assert (quick.verdict, quick.listed, deep.hashed > deep.listed > quick.hashed) == ("verified", deep.listed, True)
+
+
+def test_an_audit_stops_between_bytes_when_its_time_is_up(make_run: Make) -> None:
+    run = two_attempts(make_run).run
+    left = [3]
+
+    def stop() -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    with pytest.raises(Stopped):
+        audit(run, stop=stop)
 
 
 @pytest.mark.parametrize(
