@@ -72,6 +72,16 @@ class Recipe:
         return self.typed.adapter_options.orchestrator
 
     @property
+    def integration(self) -> str:
+        """`<owner>/<name>` of the package that compiles its jobs; "" for a recipe that `tp` starts by itself."""
+        return self.typed.adapter_options.integration
+
+    @property
+    def engine(self) -> str:
+        """The integration's engine, where it has several."""
+        return str((self.typed.adapter_options.model_extra or {}).get("integration_engine") or "")
+
+    @property
     def roles(self) -> list[str]:
         return self.typed.roles
 

@@ -16,7 +16,10 @@ JOB_CAPABILITIES = ("algorithm", "environment", "framework-integration")
 
 @dataclass(frozen=True)
 class JobFacts:
-    """The job as plugins see it. `runs_ranks`: its entry is started in a Python interpreter a rank; backend "": not chosen yet."""
+    """The job as plugins see it. `runs_ranks`: its entry is started in a Python interpreter a rank; backend "": not chosen yet.
+
+    `integration`: the framework integration that its recipe names, "" where `tp` starts it by itself.
+    """
 
     core_version: str
     framework: str
@@ -24,6 +27,7 @@ class JobFacts:
     method: str
     backend: str
     runs_ranks: bool
+    integration: str = ""
 
 
 def travels(manifest: Mapping[str, Any]) -> bool:
@@ -85,6 +89,10 @@ def _consumer(plugin: str, manifest: Mapping[str, Any], job: JobFacts) -> Iterat
     if capability == "algorithm" and not job.runs_ranks:
         message = f"{job.method} starts a program of its own, which no algorithm plugin can reach: {plugin}"
         yield Refusal("E-INSTALL-014", message, field="spec.plugins", found=job.method, allowed="a method with ranks")
+    if capability == "framework-integration" and plugin.rpartition("@")[0] != job.integration:
+        message = f"{job.method} is not compiled by {plugin}"
+        allowed = job.integration or "a recipe that names it"
+        yield Refusal("E-FRAME-002", message, field="spec.plugins", found=plugin, allowed=allowed)
     if capability == "data-prep" and job.method != "custom/custom":
         message = f"{plugin} is a transform, which {job.method} does not call"
         yield Refusal("E-INSTALL-014", message, field="spec.plugins", found=job.method, allowed="custom/custom")

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract import schemas
 from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.contract.plans import RECORD as PLAN_RECORD
+from tuneplane.contract.sweeps import RECORD as VARIANTS
 from tuneplane.record.canonical import parse_json
 from tuneplane.record.digest import FileEntry, TreeError, digest_bytes, digest_json, scan_tree, tree_digest_v2
 from tuneplane.record.files import MAX_RECORD_BYTES, read_bytes, read_json
 
 from hpc.errors import Refusal, Refusals
+from hpc.spec.arrays import parse_array
 from hpc.submit import launchplan
 from hpc.submit.data import admission_refusals as data_refusals
 from hpc.submit.kernelzip import find_kernels
@@ -108,21 +111,26 @@ def _manifest(run: RunPaths, entries: list[FileEntry]) -> Any:
         raise Refusal("E-SUBMIT-071", f"recipe.json cannot be read: {exc}", field=str(run.recipe)) from exc
 
 
-def quota_refusals(spec: JobSpec, site: Site, owner: str, used: Usage) -> list[Refusal]:
-    """GPUs and jobs of this run and the owner's others against the quota; both numbers are named."""
-    mine = sum(p.nodes * p.gpus_per_node for p in spec.spec.resources.pools)
+def quota_refusals(spec: JobSpec, site: Site, owner: str, used: Usage, *, waits: bool = False) -> list[Refusal]:
+    """GPUs and jobs of this run and the owner's others against the quota; both numbers are named.
+
+    A run that `waits` for another one begins when that one's GPUs are free again.
+    """
+    array = spec.spec.slurm.array if spec.spec.slurm else ""
+    at_once = parse_array(array).at_once if array else 1
+    mine = at_once * sum(p.nodes * p.gpus_per_node for p in spec.spec.resources.pools)
     own = site.quota.users.get(owner)
     gpus = own.gpus if own is not None and own.gpus is not None else site.quota.gpus
     jobs = own.jobs if own is not None and own.jobs is not None else site.quota.jobs
     out = []
-    if mine and used.gpus + mine > gpus:
+    if mine and not waits and used.gpus + mine > gpus:
         out.append(
             Refusal(
                 "E-SUBMIT-072",
                 f"{owner} would hold {used.gpus + mine} GPUs ({used.gpus} queued or running and {mine} here)",
                 field="spec.resources.pools",
                 found=used.gpus + mine,
-                allowed=f"at most {gpus}",
+                allowed=f"at most {gpus}" + (f"; --max-running or %N lets fewer of the {at_once} elements run at once" if array else ""),
             )
         )
     if used.jobs + 1 > jobs:
@@ -156,11 +164,29 @@ def _version_refusal(site: Site, core_version: str) -> list[Refusal]:
     return []
 
 
-def _launch_refusals(launch: Mapping[str, Any], spec: JobSpec, recipe: Recipe, site: Site, work: str) -> list[Refusal]:
+def _plan(
+    run: RunPaths, spec: JobSpec, recipe: Recipe, document: Mapping[str, Any], launch: Mapping[str, Any], entries: list[FileEntry]
+) -> tuple[dict[str, Any] | None, list[Refusal]]:  # fmt: skip
+    """The launch plan of a recipe with a framework integration, compiled again, and what is wrong with the package's."""
+    have = {e.path: e for e in entries}
+    path = f".tuneplane/{PLAN_RECORD}"
+    if not recipe.integration and path not in have:
+        return None, []
+    from hpc.submit.frameworks import admitted_plan
+
+    record = _record(run, path, have) if path in have else None
+    return admitted_plan(run.work, spec, recipe, document, launch, record, {e.path: e.size for e in entries})
+
+
+def _launch_refusals(
+    launch: Mapping[str, Any], spec: JobSpec, recipe: Recipe, site: Site, work: str, plan: Mapping[str, Any] | None
+) -> list[Refusal]:
     """launch.json against the rules that make it from the spec."""
+    from hpc.submit.followcheck import action_of
+
     options = launch.get("options") or {}
     kept = ("entry", "shape", "hyperparams", "peft", "policies", "network")
-    want = launchplan.launch_document(spec, recipe, site, options=options, work=work, given={})
+    want = launchplan.launch_document(spec, recipe, site, options=options, work=work, given={}, plan=plan, action=action_of(launch))
     return [
         Refusal("E-SUBMIT-075", "launch.json is not what the spec gives", field=f"launch.{key}", found=repr(launch.get(key))[:200],
                 allowed=repr(want[key])[:200])
@@ -233,29 +259,51 @@ def _plugin_refusals(
 
     path = f".tuneplane/{RECORD}"
     have = {e.path: e for e in entries}
-    if not spec.spec.plugins and not spec.spec.recipe.plugins and path not in have:
+    if not spec.spec.plugins and not spec.spec.recipe.plugins and not recipe.integration and path not in have:
         return []
     record = _record(run, path, have) if path in have else None
     facts = job_facts(spec, recipe, site, str(launch.get("fleet", "")))
     return admission_refusals(root, site, run.work, spec, facts, record)
 
 
+def _listed(entries: list[FileEntry], record: str) -> bool:
+    return any(e.path == f".tuneplane/{record}" for e in entries)
+
+
+def _sweep_refusals(
+    run: RunPaths, spec: JobSpec, recipe: Recipe, launch: Mapping[str, Any], entries: list[FileEntry]
+) -> list[Refusal]:
+    """The table of variants against the spec's array, the inputs and the recipe."""
+    if not _listed(entries, VARIANTS):
+        return []
+    from hpc.submit.sweeps import table_refusals, variant_refusals
+
+    record = _record(run, f".tuneplane/{VARIANTS}", {e.path: e for e in entries})
+    sweep, faults = table_refusals(record, launch.get("options") or {}, launch.get("inputs") or {})
+    return faults + (variant_refusals(sweep, recipe, spec.spec.framework.version, spec.spec.hyperparams) if sweep else [])
+
+
 def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str], Usage]) -> dict[str, Any]:
     """The body of admission.json (without mode, time and signature). Raises Refusal(s), everything that is wrong at once."""
     from hpc.catalog.shelf import Catalogue
     from hpc.spec.jobspec import parse
+    from hpc.submit.followcheck import follow_refusals
 
     uid, owner = owner_of(run)
     document, launch, package_digest, entries = read_package(run)
     spec = parse(document)
     recipe = Catalogue.load(root).get(spec.spec.recipe.name, spec.spec.recipe.version)
     work = str(root.admitted / run.run_id / "work" if site.admission.mode == "enforced" else run.work)
-    faults = [
+    faults = _plugin_refusals(root, site, run, spec, recipe, launch, entries)
+    # A compiler is run only if its package is the registry's.
+    plan, more = _plan(run, spec, recipe, document, launch, entries) if not faults else (None, [])
+    faults += more
+    faults += _launch_refusals(launch, spec, recipe, site, work, plan) if not recipe.integration or plan else []
+    faults += [
         *_recipe_refusals(spec, recipe, _manifest(run, entries), site),
-        *_launch_refusals(launch, spec, recipe, site, work),
         *_runtime_refusals(launch, spec, root, site),
-        *launchplan.limit_refusals(launch.get("options") or {}, site, spec, recipe),
-        *quota_refusals(spec, site, owner, usage(owner)),
+        *launchplan.limit_refusals(launch.get("options") or {}, site, spec, recipe, swept=_listed(entries, VARIANTS)),
+        *quota_refusals(spec, site, owner, usage(owner), waits="follows" in launch),
     ]
     if (size := sum(e.size for e in entries)) > (limit := package_limit(site)):
         faults.append(
@@ -272,8 +320,9 @@ def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str]
                 allowed=repr(kernel),
             )
         )
-    faults += _plugin_refusals(root, site, run, spec, recipe, launch, entries)
+    faults += _sweep_refusals(run, spec, recipe, launch, entries)
     faults += data_refusals(root, site, owner, document, launch)
+    faults += follow_refusals(root, site, run, document, launch, recipe)
     if faults:
         raise Refusals(faults)
     return {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract import schemas
+from tuneplane.record.digest import digest_json
 
 from hpc.errors import Refusal
 from hpc.spec.durations import parse_time
@@ -21,14 +22,29 @@ PEER_TIMEOUT_S = 300
 NODE_GRACE_S = 90
 
 
+def kind_of(recipe: Recipe) -> str:
+    """What starts the entry: `rank` (once a rank), `node` (once a node: a script), `ray` (once, by a Ray that is formed on all nodes)."""
+    if recipe.orchestrator == "ray":
+        return "ray"
+    return "node" if recipe.is_custom or recipe.orchestrator is None else "rank"
+
+
 def is_per_node(recipe: Recipe) -> bool:
-    """True where the entry is started once a node (the user's own script), not once a rank."""
-    return recipe.is_custom or recipe.orchestrator is None
+    """True where one process a node is started, not one a rank."""
+    return kind_of(recipe) != "rank"
 
 
-def entry_of(recipe: Recipe, version: str, work: str) -> dict[str, Any]:
-    """`{kind: rank|node, argv}` of a recipe's entrypoint; `$PYTHON` is the job's own interpreter, the folder is the experiment's."""
-    point = recipe.entrypoint(version)
+def entry_of(
+    recipe: Recipe, version: str, work: str, plan: Mapping[str, Any] | None = None, action: str = ""
+) -> dict[str, Any]:
+    """`{kind: rank|node|ray, argv}` of a recipe's entrypoint; `$PYTHON` is the job's own interpreter, the folder is the experiment's.
+
+    With a framework integration the command is its launch plan's, and the entry carries the plan's digest.
+    """
+    if plan is not None:
+        return {"kind": kind_of(recipe), "argv": list(plan["argv"]), "plan": digest_json(plan)}
+    # An evaluation has a recipe of its own, whose entry it is; another action is one of the recipe of the run that it follows.
+    point = recipe.typed.lifecycle[action] if action in recipe.typed.lifecycle else recipe.entrypoint(version)
     if point.kind == "module":
         argv = ["$PYTHON", "-u", "-m", point.value]
     else:
@@ -38,7 +54,7 @@ def entry_of(recipe: Recipe, version: str, work: str) -> dict[str, Any]:
             else f"{work}/tuneplane_recipes/{recipe.id}/template/{point.value}"
         )
         argv = ["/bin/bash", path] if path.endswith(".sh") else ["$PYTHON", "-u", path]
-    return {"kind": "node" if is_per_node(recipe) else "rank", "argv": argv}
+    return {"kind": kind_of(recipe), "argv": argv}
 
 
 def shape_of(spec: JobSpec, recipe: Recipe) -> dict[str, Any]:
@@ -86,8 +102,10 @@ def lead_of(options: Mapping[str, Any], site: Site) -> int:
     return int(site.slurm.signal_lead_s)
 
 
-def limit_refusals(options: Mapping[str, Any], site: Site, spec: JobSpec, recipe: Recipe) -> list[Refusal]:
-    """The site's own limits, before Slurm would let the job wait for ever."""
+def limit_refusals(
+    options: Mapping[str, Any], site: Site, spec: JobSpec, recipe: Recipe, *, swept: bool = False
+) -> list[Refusal]:
+    """The site's own limits, before Slurm would let the job wait for ever. `swept`: each element of the array has its own variant."""
     limits, out = site.slurm.limits, []
     nodes = sum(p.nodes for p in spec.spec.resources.pools)
     wanted = parse_time(str(options["time"])) if options.get("time") else None
@@ -112,7 +130,7 @@ def limit_refusals(options: Mapping[str, Any], site: Site, spec: JobSpec, recipe
                 allowed=str(limits.nodes),
             )
         )
-    if options.get("array") and not is_per_node(recipe):
+    if options.get("array") and not is_per_node(recipe) and not swept:
         out.append(
             Refusal(
                 "E-SUBMIT-065", "this recipe trains one model a job", field="spec.slurm.array", found=options["array"]
@@ -133,14 +151,15 @@ def limit_refusals(options: Mapping[str, Any], site: Site, spec: JobSpec, recipe
 
 
 def launch_document(
-    spec: JobSpec, recipe: Recipe, site: Site, *, options: Mapping[str, Any], work: str, given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """launch.json. `given` holds what rules cannot derive: profile names and environment, inputs, runtime, kernel, config."""
+    spec: JobSpec, recipe: Recipe, site: Site, *, options: Mapping[str, Any], work: str, given: Mapping[str, Any],
+    plan: Mapping[str, Any] | None = None, action: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """launch.json. `given` holds what rules cannot derive: profile names and environment, inputs, runtime, kernel, config; `plan` is plan.json."""
     version = spec.spec.framework.version
     return {
         "schema": "tuneplane-hpc/launch/v1",
         "jobspec": schemas.JOBSPEC,
-        "entry": entry_of(recipe, version, work),
+        "entry": entry_of(recipe, version, work, plan, action),
         "shape": shape_of(spec, recipe),
         "hyperparams": recipe.resolve(dict(spec.spec.hyperparams), version),
         "peft": spec.normalised()["spec"].get("model", {}).get("peft"),

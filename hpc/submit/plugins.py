@@ -33,6 +33,7 @@ class Carried:
 
     files: list[Travelling]
     records: dict[str, Any]
+    versions: tuple[Version, ...] = ()
 
 
 def job_facts(spec: JobSpec, recipe: Recipe, site: Site, fleet: str) -> JobFacts:
@@ -45,6 +46,7 @@ def job_facts(spec: JobSpec, recipe: Recipe, site: Site, fleet: str) -> JobFacts
         method=spec.spec.recipe.name,
         backend=named.kind if named else "",
         runs_ranks=not is_per_node(recipe),
+        integration=recipe.integration,
     )
 
 
@@ -55,7 +57,7 @@ def triples(spec: JobSpec) -> list[dict[str, str]]:
 
 def carry(root: StorageRoot, site: Site, spec: JobSpec, job: JobFacts) -> Carried:
     """Every locked plugin from the registry, its bytes compared with its record. Raises Refusals E-REG-*, E-INSTALL-002 … -015, all at once."""
-    if not spec.spec.plugins and not spec.spec.recipe.plugins:
+    if not spec.spec.plugins and not spec.spec.recipe.plugins and not job.integration:
         return Carried([], {})
     faults, found = locate(root, site, triples(spec))
     faults += conditions(found, spec.spec.recipe.plugins, job)
@@ -67,7 +69,8 @@ def carry(root: StorageRoot, site: Site, spec: JobSpec, job: JobFacts) -> Carrie
         for version in found
         for entry in version.files
     ]
-    return Carried(files, {RECORD: locked_record(_row(v.id, v.version, v.digest, v.digest_v2, v.facts) for v in found)})
+    record = locked_record(_row(v.id, v.version, v.digest, v.digest_v2, v.facts) for v in found)
+    return Carried(files, {RECORD: record}, tuple(found))
 
 
 def _damages(version: Version) -> list[Refusal]:
@@ -135,6 +138,9 @@ def conditions(found: Sequence[Version], recipe_plugins: Iterable[str], job: Job
             message = f"{label} is a {manifest['capability']} package"
             out.append(Refusal("E-INSTALL-002", message, field="spec.plugins", found=manifest["capability"]))
     out += collisions({v.id: v.facts for v in found})
+    if job.integration and job.integration not in {v.id for v in found}:
+        message = f"{job.method} is compiled by {job.integration}, which is not locked"
+        out.append(Refusal("E-FRAME-001", message, field="spec.plugins", found="not locked", allowed=job.integration))
     have = {version.name for version in found}
     for leaf in recipe_plugins:
         if leaf not in have:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 
 from hpc.data.lock import LOCK_NAME, Lock
 from hpc.errors import Refusal, Refusals
-from hpc.submit import launchplan
+from hpc.submit import followups, launchplan, sweeps
 from hpc.submit.ahead import Ahead
 from hpc.submit.data import data_records
+from hpc.submit.engine import add_columns
 from hpc.submit.flags import JOB_SECTIONS, Flags, Locked, document
 from hpc.submit.hub import Pins, read_pins
 from hpc.submit.inputs import DigestCache, resolve_inputs
@@ -67,6 +69,8 @@ class Prepared:
     warnings: tuple[str, ...] = ()
     inputs_lock: Lock = field(default_factory=Lock)
     """tp.lock.json as it is to be once the job is queued."""
+    after: Mapping[str, Any] = field(default_factory=dict)
+    """The job that this one waits for: `{run_id, job_id, pid?, pid_start?}`; {} for none."""
 
 
 def _locked(
@@ -79,6 +83,7 @@ def _locked(
     allow_dirty: bool,
 ) -> tuple[Locked, list[str]]:
     from hpc.project.plugins import read_plugins_lock
+    from hpc.submit.frameworks import bound
 
     warnings = [] if facts.commit else ["no git commit: the record cannot name one"]
     # The lock of inputs is compared with what it locks at every submission, and the first one writes it: it is no change of code.
@@ -104,7 +109,7 @@ def _locked(
         recipe={k: lock["recipe"][k] for k in ("name", "version", "digest")},
         framework={k: lock["framework"][k] for k in ("kind", "version", "runtime_id") if lock["framework"].get(k)},
         recipe_plugins=tuple(recipe.manifest.get("plugins", ())),
-        plugins=tuple(read_plugins_lock(experiment.path)),
+        plugins=tuple(bound(around.root, around.site, recipe, read_plugins_lock(experiment.path))),
         provenance=provenance,
     )
     return locked, warnings
@@ -228,6 +233,7 @@ def _inputs(
     work_exp: str,
     options: Mapping[str, Any],
     pins: Pins,
+    mapped: Callable[[Mapping[str, Any]], None],
 ) -> dict[str, Any]:
     """`inputs`, model and data by digest, and what else data adds. Raises Refusal E-SUBMIT-061 for one that the recipe needs and nobody gave."""
     cache = DigestCache(around.root.user_state(around.user) / "digests.json")
@@ -235,6 +241,7 @@ def _inputs(
         normalised, root=around.root, site=around.site, experiment=experiment.path, work_exp=work_exp, cwd=around.cwd, digest=cache.digest,
         pins=pins,
     )  # fmt: skip
+    mapped(found)
     missing = [
         name
         for name in recipe.required_inputs
@@ -271,6 +278,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     from hpc.project.config import config_sha, load_config
     from hpc.spec.jobspec import parse
     from hpc.spec.settings import parse_settings
+    from hpc.submit.frameworks import prepared_plan
     from hpc.submit.plugins import carry, job_facts
 
     lock, recipe = _lock_and_recipe(around, experiment, flags)
@@ -280,6 +288,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     locked, warnings = _locked(around, experiment, lock, recipe, config_digest, state.answer(), flags.allow_dirty)
     placement = _placement(around, experiment, flags)
     hyperparams = {**recipe.configured(config, version), **parse_settings(list(flags.settings))}
+    hyperparams, unfit = sweeps.begin(flags.sweep, recipe, version, hyperparams)
     spec = parse(document(flags, config, locked, placement, hyperparams))
     fleet = fleet_of(around.site, placement)
     profiles = tuple(around.site.profiles[p.profile] for p in placement.pools)
@@ -287,9 +296,11 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     work = around.root.admitted / run.run_id / "work" if around.site.admission.mode == "enforced" else run.work
     files = [*listed.answer(), *_template_files(recipe)]
     _check_entry(recipe, version, experiment.rel, files)
-    faults = [] if flags.no_validate else unread_keys(config, recipe, version, JOB_SECTIONS)
+    sections = (*JOB_SECTIONS, *followups.sections(recipe))
+    faults = [] if flags.no_validate else unread_keys(config, recipe, version, sections)
+    faults += followups.refusals(spec, recipe, options)
     faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
-    faults += launchplan.limit_refusals(options, around.site, spec, recipe)
+    faults += launchplan.limit_refusals(options, around.site, spec, recipe, swept=bool(flags.sweep)) + unfit
     if faults:
         raise Refusals(faults)
     carried = carry(around.root, around.site, spec, job_facts(spec, recipe, around.site, fleet))
@@ -298,14 +309,28 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     kernel = find_kernels(around.root)
     normalised = spec.normalised()
     pins = read_pins(experiment.name, experiment.path, runtime)
-    data = _inputs(around, experiment, recipe, normalised, f"{work}/{experiment.rel}", options, pins)
+    data = _inputs(
+        around,
+        experiment,
+        recipe,
+        normalised,
+        f"{work}/{experiment.rel}",
+        options,
+        pins,
+        partial(add_columns, flags=flags, config=config),
+    )
     given = {
         "profile": placement.profile, "profiles": [p.profile for p in placement.pools], "pin_resource": profiles[0].pin_resource,
         "overrides": list(profiles[0].overrides), "env": dict(profiles[0].env), "fleet": fleet, "config": config,
         "options": options, "runtime": runtime_record(runtime, around.site.runtimes.verify), "kernel": kernel.as_json(),
         "binds": list(around.site.binds), **data,
     }  # fmt: skip
-    launch = launchplan.launch_document(spec, recipe, around.site, options=options, work=str(work), given=given)
+    plan = prepared_plan(spec, recipe, normalised, carried.versions, given, given["runtime"])
+    launch = launchplan.launch_document(
+        spec, recipe, around.site, options=options, work=str(work), given=given, plan=plan
+    )
     records = {"jobspec.json": normalised, "recipe.json": recipe.manifest, "launch.json": launch, **carried.records}
+    records |= {"plan.json": plan} if plan else {}
+    records |= sweeps.records(flags.sweep, options, launch["inputs"], around.site.fleets[fleet].kind)
     told = (*warnings,), pins.completed(runtime)
     return Prepared(run, spec, recipe, runtime, kernel, fleet, options, profiles, files, records, work, *told)

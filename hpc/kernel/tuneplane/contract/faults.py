@@ -196,7 +196,6 @@ JOB_FAULTS: Final[dict[str, tuple[str, str, str]]] = {
         "It cannot be read by this user on this node, was removed, or its record or mount is another one.",
         "Ask its owner; `tp volume ls` shows what there is. Then submit again.",
     ),
-}
     "E-JOB-051": (
         "the run that this one follows made nothing to go on with",
         "It did not end well, never ran, or left no artefact of the kind that this job needs.",
@@ -207,3 +206,14 @@ JOB_FAULTS: Final[dict[str, tuple[str, str, str]]] = {
         "A file of its artefact, its report or its end was changed, its package is another one, or it belongs to another user.",
         "`tp runs audit` of that run names what changed. Train again, or take another run.",
     ),
+    "E-JOB-060": (
+        "the framework's launch plan cannot be used",
+        "plan.json is damaged, is not the one that was admitted, or wants a value that the job does not have.",
+        "Submit again.",
+    ),
+    "E-JOB-061": (
+        "Ray was not formed, or did not run its driver",
+        "`ray symmetric-run` ended with 0 and the driver did not: a node did not join, the port was taken, or another Ray runs on the node.",
+        "Look at logs/rank-*.log of the attempt. Ask for whole nodes (--exclusive): Ray knows one cluster a node and user.",
+    ),
+}

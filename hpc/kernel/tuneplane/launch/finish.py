@@ -176,6 +176,7 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output
             "recipe": spec["spec"]["recipe"],
             "provenance": spec.get("provenance", {}),
             "inputs": launch.get("inputs", {}),
+            **_followed(place, launch),
             "runtime": launch.get("runtime", {}),
             "kernel": launch.get("kernel", {}),
             "policies": launch.get("policies", {}),
@@ -186,7 +187,6 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output
                 "hosts": list(place.hosts),
                 "restart_count": place.restart_count,
                 "account": env.get("SLURM_JOB_ACCOUNT", ""),
-            **_followed(place, launch),
             },
             "script_sha256": env.get("TP_SCRIPT_SHA256", ""),
             **({"output_dataset": dict(output)} if output else {}),
@@ -194,6 +194,15 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output
             "artifacts": collect_artifacts(place, recipe),
         }
     )
+
+
+def _followed(place: Place, launch: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run that follows another one: whom, and what of it was read."""
+    late = (_maybe(late_path(place.attempt)) or {}).get("inputs")
+    return {
+        **({"follows": launch["follows"]} if "follows" in launch else {}),
+        **({"late_inputs": late} if late else {}),
+    }
 
 
 def _join_events(place: Place, end: Mapping[str, Any]) -> None:
@@ -206,15 +215,6 @@ def _join_events(place: Place, end: Mapping[str, Any]) -> None:
         for c in read_all(place.run.events)
         if c.writer != f"batch-{place.attempt.number}"
     }
-def _followed(place: Place, launch: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a run that follows another one: whom, and what of it was read."""
-    late = (_maybe(late_path(place.attempt)) or {}).get("inputs")
-    return {
-        **({"follows": launch["follows"]} if "follows" in launch else {}),
-        **({"late_inputs": late} if late else {}),
-    }
-
-
     details: dict[str, Any] = {
         "heads": heads,
         "attempt": end["attempt"],
@@ -258,8 +258,9 @@ def _decide(place: Place, env: Mapping[str, str]) -> dict[str, Any] | None:
     previous = [e for n in range(place.attempt.number - 1, -1, -1) if (e := _maybe(place.run.attempt(n).end))]
     first = place.attempt.number - place.restart_count
     again, reason = runs_again(
-        ending, policies, attempt=place.attempt.number, first_attempt=first, step=step, previous=previous
-    )
+        ending, policies, attempt=place.attempt.number, first_attempt=first, step=step, previous=previous,
+        counts_steps="plan" not in launch.get("entry", {}),
+    )  # fmt: skip
     return _end_record(place, place.run_id, ending, again, reason, step)
 
 

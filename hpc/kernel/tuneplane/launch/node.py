@@ -17,6 +17,7 @@ from tuneplane.contract.sweeps import variant_of
 from tuneplane.launch import rendezvous
 from tuneplane.launch.data import await_data, data_variables, verify_data, volume_note
 from tuneplane.launch.environ import OFFLINE, Binding, job_environment
+from tuneplane.launch.framework import checked_ends, command
 from tuneplane.launch.history import close_previous
 from tuneplane.launch.late import resolve_late
 from tuneplane.launch.limits import limit_variables
@@ -281,21 +282,10 @@ class NodeLauncher:
         )
         checked = verify_inputs(verified.launch) + verify_data(verified.launch)
         replace_json(place.attempt.root / "inputs.json", {"inputs": checked})
+        self._late(verified)
         if verified.launch.get("output_dataset"):
             (place.attempt.out / "dataset").mkdir(exist_ok=True)
 
-    def _meet(self, launch: Mapping[str, Any]) -> tuple[rendezvous.Meeting, str]:
-        place, deadline = self.place, float(launch["policies"]["rendezvous_s"])
-        others = [h for h in place.hosts if h != place.host]
-        if place.node == 0:
-            meeting = rendezvous.publish(
-                place.attempt.rendezvous, place.host, others, place.job_id, place.attempt.number
-            )
-        else:
-        self._late(verified)
-            meeting = rendezvous.await_meeting(
-                place.attempt.rendezvous, place.job_id, place.attempt.number, deadline_s=deadline
-            )
     def _late(self, verified: Verified) -> None:
         """Find what other runs were to make; the chain names it, so that an audit can compare."""
         found = resolve_late(verified.launch, self.place.root, verified.admission["owner"])
@@ -307,6 +297,17 @@ class NodeLauncher:
         }
         self.events.append("preparing", "running", "inputs of other runs verified", late=named)
 
+    def _meet(self, launch: Mapping[str, Any]) -> tuple[rendezvous.Meeting, str]:
+        place, deadline = self.place, float(launch["policies"]["rendezvous_s"])
+        others = [h for h in place.hosts if h != place.host]
+        if place.node == 0:
+            meeting = rendezvous.publish(
+                place.attempt.rendezvous, place.host, others, place.job_id, place.attempt.number
+            )
+        else:
+            meeting = rendezvous.await_meeting(
+                place.attempt.rendezvous, place.job_id, place.attempt.number, deadline_s=deadline
+            )
         interface = rendezvous.gloo_interface(launch.get("network", {}).get("gloo_interfaces", ()), meeting.address)
         say(f"rank 0 is at {meeting.address}:{meeting.port}; this node's interface is {interface or 'unknown'}")
         return meeting, interface
@@ -328,9 +329,11 @@ class NodeLauncher:
         for local in range(slot.ranks):
             env = rank_environment(base, place, slot, local, meeting, interface)
             argv = entry_argv(launch, verified.plugins)
+            argv, env = command(place, launch, argv, env, meeting, slot.pool["gpus_per_node"])
             self.group.start(slot.first_rank + local, argv, env, cwd, place.attempt.rank_log(slot.first_rank + local))
         policies = launch["policies"]
-        return self.group.wait(grace_s=float(policies["peer_grace_s"]), save_s=float(policies["lead_s"]))
+        ends = self.group.wait(grace_s=float(policies["peer_grace_s"]), save_s=float(policies["lead_s"]))
+        return checked_ends(place, ends, env, say) if launch["entry"]["kind"] == "ray" else ends
 
     def _end(self, ends: list[RankEnd]) -> int:
         place = self.place

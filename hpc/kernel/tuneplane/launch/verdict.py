@@ -129,13 +129,17 @@ def runs_again(
     first_attempt: int,
     step: int | None,
     previous: Sequence[Mapping[str, Any]],
+    counts_steps: bool = True,
 ) -> tuple[bool, str]:
-    """(again, reason). `previous` are the end records of earlier attempts, newest first; `step` the newest complete checkpoint's."""
+    """(again, reason). `previous` are the end records of earlier attempts, newest first; `step` the newest complete checkpoint's.
+
+    `counts_steps`: checkpoints are in our format. What a framework saved in its own is not known here, so that only the attempts are capped.
+    """
     if ending.klass not in policies["requeue_on"]:
         return False, f"class {ending.klass} is not in requeue_on"
     used = attempt - first_attempt + 1
     if used >= policies["max_attempts"]:
         return False, f"max_attempts is {policies['max_attempts']}"
-    if ending.klass != "node_fail" and _no_progress(ending, step, previous):
+    if counts_steps and ending.klass != "node_fail" and _no_progress(ending, step, previous):
         return False, "no_progress"
     return True, f"class {ending.klass}, attempt {used} of {policies['max_attempts']}"

@@ -1,0 +1,134 @@
+"""A job whose command is a framework's launch plan: its words filled in, its files written, and Ray formed where the framework wants it.
+
+Ray is formed by its own `ray symmetric-run`, once a node: the node that has the published address becomes the head and runs the driver, the
+others join and stay until it ends. That command ends with 0 also where it could not start Ray at all, so the driver's end is written down by
+itself and looked for.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tuneplane.contract import exits, plans
+from tuneplane.launch.place import Place
+from tuneplane.launch.ranks import RankEnd
+from tuneplane.launch.rendezvous import Meeting
+from tuneplane.launch.verify import LaunchRefused
+from tuneplane.record.digest import digest_json
+from tuneplane.record.files import read_json
+
+RANK_VARIABLES = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+"""What tells one rank from another. A Ray driver and its workers make their own."""
+FOREIGN = ("PMI", "PMIX", "MPI", "OMPI", "SLURM_")
+"""Variables by which a library would take itself for a task of the batch system."""
+_DRIVER = 'end=$1; shift; "$@"; code=$?; printf "%s\\n" "$code" >"$end"; exit "$code"'
+_STOP_S = 60
+
+
+def read_plan(work: Path, launch: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The launch plan of a verified package; None where its entry is no framework's. Raises LaunchRefused E-JOB-060."""
+    if "plan" not in launch["entry"]:
+        return None
+    try:
+        value = read_json(work / ".tuneplane" / plans.RECORD)
+    except (OSError, ValueError) as exc:
+        raise LaunchRefused("E-JOB-060", f"{plans.RECORD} cannot be read: {exc}") from exc
+    if not isinstance(value, dict) or digest_json(value) != launch["entry"]["plan"]:
+        raise LaunchRefused("E-JOB-060", f"{plans.RECORD} is not the plan of launch.json")
+    return value
+
+
+def write_files(plan: Mapping[str, Any], folder: Path, values: Mapping[str, str]) -> None:
+    """The plan's files, filled in, in this node's own folder: once, by its first rank. Raises OSError."""
+    if folder.exists():
+        return
+    folder.mkdir(mode=0o700)
+    for name, text in plan["files"].items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_filled(text, values), "utf-8")
+
+
+def command(
+    place: Place, launch: Mapping[str, Any], argv: Sequence[str], env: Mapping[str, str], meeting: Meeting, gpus: int
+) -> tuple[list[str], dict[str, str]]:
+    """What one process starts, and its environment: the entry's own, or a framework's launch plan filled in. Raises LaunchRefused E-JOB-060."""
+    words, variables = list(argv), dict(env)
+    if (plan := read_plan(place.work, launch)) is not None:
+        folder = place.scratch / "generated"
+        variables[plans.GENERATED] = str(folder)
+        write_files(plan, folder, variables)
+        words = [_filled(word, variables) for word in words]
+        variables |= {name: _filled(text, variables) for name, text in plan["env"].items()}
+    if launch["entry"]["kind"] != "ray":
+        return words, variables
+    wait_s = float(launch["policies"]["rendezvous_s"])
+    return ray_argv(words, place, meeting, gpus), ray_environment(variables, place, wait_s)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    try:
+        return plans.fill(text, values)
+    except KeyError as exc:
+        raise LaunchRefused("E-JOB-060", f"the launch plan wants {exc.args[0]}, which this job does not have") from exc
+
+
+def driver_end(place: Place) -> Path:
+    """Where the Ray driver's exit code is written when it ended, however it ended."""
+    return place.attempt.nodes / "ray-driver.code"
+
+
+def ray_argv(argv: Sequence[str], place: Place, meeting: Meeting, gpus: int) -> list[str]:
+    """What each node starts so that Ray is formed and the head runs `argv`. The port is the job's own."""
+    cpus = len(os.sched_getaffinity(0))
+    start = ["--num-cpus", str(cpus), "--num-gpus", str(gpus), "--disable-usage-stats"]
+    return [
+        "ray", "symmetric-run", "--address", f"{meeting.address}:{meeting.port}", "--min-nodes", str(len(place.hosts)), *start,
+        "--", "/bin/sh", "-c", _DRIVER, "ray-driver", str(driver_end(place)), *argv,
+    ]  # fmt: skip
+
+
+def ray_environment(env: Mapping[str, str], place: Place, wait_s: float) -> dict[str, str]:
+    """The environment of Ray and its driver: no rank, nothing of the batch system, its files in the node's own scratch folder."""
+    kept = {k: v for k, v in env.items() if k not in RANK_VARIABLES and not k.startswith(FOREIGN)}
+    wait = {"RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT": str(int(wait_s))}
+    return kept | wait | {"RAY_TMPDIR": str(place.scratch), "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def checked_ends(
+    place: Place, ends: list[RankEnd], env: Mapping[str, str], say: Callable[[str], None]
+) -> list[RankEnd]:
+    """The ends of a node's Ray; one that only seems good becomes a failed launch, and what a bad one left is stopped."""
+    code = max(e.exit_code for e in ends)
+    if code:
+        _stop_ray(env)
+    if fault := ray_fault(place, code):
+        say(fault)
+        return [replace(e, exit_code=exits.LAUNCH_FAILED) for e in ends]
+    return ends
+
+
+def ray_fault(place: Place, code: int) -> str:
+    """Why a node's Ray did not do its work although its command says 0; "" where it did. Only the head's node can tell."""
+    if place.node or code:
+        return ""
+    try:
+        said = driver_end(place).read_text("ascii").strip()
+    except OSError:
+        return "E-JOB-061 Ray ended without having run its driver: it was not formed"
+    return "" if said == "0" else f"E-JOB-061 the driver ended with {said}, and Ray with 0"
+
+
+def _stop_ray(env: Mapping[str, str]) -> None:
+    """End what a Ray that did not end by itself left on this node. Nothing that goes wrong here changes how the job ended."""
+    try:
+        subprocess.run(["ray", "stop", "--force"], env=dict(env), timeout=_STOP_S, check=False, capture_output=True)
+    except (OSError, subprocess.TimeoutExpired):
+        pass
