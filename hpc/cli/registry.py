@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from tuneplane.contract import exits
 from tuneplane.record.times import utc_now
 
-from hpc.cli.context import GivenPath, json_option, print_json, storage_root, table
+from hpc.cli.context import json_option, print_json, storage_root, table
+from hpc.cli.registry_audit import SHOWN, audit, deadline_of, say_problems
 from hpc.errors import Refusal, Refusals
 from hpc.spec.text import escaped
 
 if TYPE_CHECKING:
-    from hpc.registry.audit import Report
-    from hpc.registry.problems import Problem
     from hpc.registry.resolve import Version
     from hpc.registry.shelf import Shelf
     from hpc.registry.switches import Switch
     from hpc.site.sitefile import Site
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-SHOWN = 200
-_SIZE = re.compile(r"([0-9]{1,9})(?:([kKMGT])(i?))?B?")
 _NOT_WHOLE = frozenset(f"E-REG-{n}" for n in ("012", "013", "014", "015", "016"))
 
 
 @click.group(context_settings=SETTINGS)
 def registry() -> None:
     """The registry of published records: audit, seal, ls, show, verify."""
-
-
-def _bytes(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
-    """`50GB`, `512MiB`: decimal units, binary ones with an i."""
-    if not value:
-        return None
-    match = _SIZE.fullmatch(value)
-    if not match or int(match[1]) == 0:
-        raise click.BadParameter(f"{value!r} is no size such as 50GB or 512MiB", ctx, param)
-    base, power = 1024 if match[3] else 1000, " KMGT".index((match[2] or " ").upper())
-    return int(match[1]) * int(base**power)
 
 
 def _kinds() -> list[Any]:
@@ -59,120 +43,7 @@ def _site() -> Site:
     return load_site(storage_root())
 
 
-def _deadline(text: str) -> float | None:
-    if not text:
-        return None
-    from hpc.spec.durations import parse_time
-
-    seconds = parse_time(text, "--deadline")
-    return None if seconds is None else time.monotonic() + seconds
-
-
-def check_pack(folder: Path, name: str) -> str:
-    """What is wrong with a recipe pack, or "". Raises the refusals of a pack that cannot be read."""
-    from hpc.catalog.recipes import load_recipe
-    from hpc.catalog.shelf import content_tag
-
-    if not name:
-        load_recipe(folder)
-        return ""
-    method, _, rest = name.partition("@")
-    found, stated = content_tag(load_recipe(folder, name=method)), rest.rpartition("-")[2]
-    return "" if found == stated else f"its content is {found}, its name says {stated}"
-
-
-@registry.command()
-@click.option("--deep", is_flag=True, help="Also hash the content, going on where the last deep audit stopped.")
-@click.option(
-    "--budget", default="", callback=_bytes, metavar="SIZE", help="With --deep: hash about this much, such as 50GB."
-)
-@click.option("--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes to use.")
-@click.option("--deadline", default="", metavar="TIME", help="Stop after this long ([D-]HH:MM:SS or minutes).")
-@click.option("--if-idle", is_flag=True, help="Exit 0 without a word while another audit runs.")
-@click.option("--prom", type=GivenPath(dir_okay=False), metavar="FILE", help="Also write FILE for Prometheus.")
-@json_option
-def audit(
-    deep: bool, budget: int | None, jobs: int, deadline: str, if_idle: bool, prom: Path | None, as_json: bool
-) -> int:
-    """Judge the whole registry from its files alone; for cron.
-
-    Exit 0: whole. 1: something could not be looked at. 2: something is not what was published.
-    75: another audit runs, or a Kerberos ticket is missing.
-    """
-    import tuneplane
-
-    from hpc.registry.audit import Options, only_one
-    from hpc.registry.audit import audit as judge
-    from hpc.registry.auditreport import as_json as report_json
-    from hpc.registry.auditreport import write_prometheus
-    from hpc.site.users import real_user
-
-    if budget is not None and not deep:
-        raise click.UsageError("--budget is for --deep")
-    root, user = storage_root(), real_user()
-    options = Options(deep, budget, jobs, _deadline(deadline))
-    try:
-        with only_one(root, user) as why:
-            if why:
-                click.echo(f"tp: note: {why}", err=True)
-            report = judge(
-                root, _kinds(), site=_site(), user=user, options=options, core_version=tuneplane.__version__,
-                now=utc_now(), check_pack=check_pack,
-            )  # fmt: skip
-    except Refusal as fault:
-        if fault.code == "E-REG-030" and if_idle:
-            return exits.DONE
-        raise
-    if as_json:
-        print_json(report_json(report))
-    else:
-        _say_report(report)
-    if prom is not None:
-        try:
-            write_prometheus(prom, report)
-        except Refusal as fault:
-            # The verdict of hours is told and kept in the exit code, wherever else it could not be written.
-            _complain([fault])
-            return report.exit or exits.REFUSED
-    return report.exit
-
-
-def _say_report(report: Report) -> None:
-    from hpc.registry.audit import coverage
-
-    tally = report.tally
-    click.echo(
-        f"{report.verdict}: {report.owners} owners, {tally.packages} packages, {tally.versions} versions, "
-        f"{_size(tally.size)}, {tally.packs} recipe packs, {tally.generations} generations, {tally.seals} seals"
-        f" ({tally.unsealed} unsealed) in {report.duration_s:.1f} s"
-    )
-    if report.deep:
-        part = coverage(report)
-        click.echo(
-            f"hashed {_size(part['hashed_bytes'])} in {part['hashed_versions']} of {part['total_versions']} versions; "
-            f"round {part['round']} has {100 * float(part['round_share']):.0f} % of the bytes so far"
-        )
-    _say_problems(report.problems, report.dropped)
-
-
-def _say_problems(problems: list[Problem], dropped: int = 0) -> None:
-    from hpc.registry.problems import LEVELS
-
-    if not problems:
-        return
-    ordered = sorted(problems, key=lambda p: LEVELS.index(p.level))
-    rows = [[p.level, p.code, escaped(p.path), escaped(p.message)] for p in ordered[:SHOWN]]
-    click.echo(table(rows, ["LEVEL", "CODE", "PATH", "WHAT"]))
-    if more := len(problems) - len(rows) + dropped:
-        click.echo(f"… and {more} more; --json lists up to 20000")
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+registry.add_command(audit)
 
 
 @registry.command()
@@ -186,7 +57,7 @@ def seal(deadline: str, as_json: bool) -> int:
     from hpc.registry.seal import seal as do_seal
     from hpc.site.users import real_user
 
-    end = _deadline(deadline)
+    end = deadline_of(deadline)
     done = do_seal(
         storage_root(), _kinds(), site=_site(), user=real_user(), now=utc_now(),
         over=lambda: end is not None and time.monotonic() >= end,
@@ -198,7 +69,7 @@ def seal(deadline: str, as_json: bool) -> int:
         click.echo(f"sealed {len(done.new)} now, {done.standing} stood already{rest}")
         for subject in done.new[:SHOWN]:
             click.echo(f"  {subject}")
-        _say_problems(done.problems)
+        say_problems(done.problems)
     return done.exit
 
 
@@ -327,7 +198,7 @@ def show(ref: str, as_json: bool) -> None:
     click.echo(f"  {'sealed':<15} {version.seal.sealed_at if version.seal else 'no'}")
     click.echo(f"  {'path':<15} {version.folder}")
     click.echo(table([[f.path, str(f.size), f.sha256] for f in version.files], ["FILE", "SIZE", "SHA-256"]))
-    _say_problems(list(switch.problems))
+    say_problems(list(switch.problems))
 
 
 @registry.command()

@@ -82,6 +82,12 @@ KINDS: dict[str, ErrorKind] = table(
         exits.TRY_LATER,
     ),
     ErrorKind(
+        "E-RUNS-031",
+        "a run is not what was recorded",
+        "A record, a chain, a file of the package or an artifact contradicts another record of the run, or is gone.",
+        "`tp runs audit EXP/RUN_ID --owner USER` lists everything; `tp log verify --records` says what stood there when it was logged.",
+    ),
+    ErrorKind(
         "E-RUNS-040",
         "no such metric",
         "No line of the run's metrics.jsonl has a number under that name, or there is no line yet.",

@@ -38,7 +38,7 @@ from hpc.registry.problems import (
     of_error,
 )
 from hpc.registry.recipecheck import AdminTree, CheckPack, check_recipes
-from hpc.registry.rotation import Rotation, further, next_round, own_folder, read_rotation, write_rotation
+from hpc.registry.rotation import Rotation, further, next_round, own_folder, past, read_rotation, write_rotation
 from hpc.registry.sealcheck import seal_folders
 from hpc.registry.seals import sealers
 from hpc.registry.shelf import Shelf, is_litter, is_segment
@@ -296,8 +296,8 @@ class _Audit:
             self.report.add(tally)
             if tally.stopped or self.case.over():
                 self.report.deep_complete = False
-                text = f"the time was up after {self.report.tally.hashed_versions} versions were hashed"
-                self.report.say(Problem(INCOMPLETE, "deadline", "registry", text))
+                rotation, told = past(rotation, tally, self.report.tally.hashed_versions, "registry", self.now)
+                self.report.say(*told)
                 return rotation, False
             if budget is not None and self.report.tally.hashed >= budget:
                 return rotation, False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,14 +44,38 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def prometheus(report: Report) -> str:
-    """Gauges in the text format, one run a file."""
-    return "\n".join(_lines(report)) + "\n"
+def exit_of(reports: Sequence[Report]) -> int:
+    """The exit code of one visit with several reports: the worst; 75 where nothing but tickets is missing. Pure."""
+    whole = Report(no_ticket=sum(r.no_ticket for r in reports))
+    whole.levels = {level: sum(r.levels[level] for r in reports) for level in LEVELS}
+    return whole.exit
 
 
-def _lines(report: Report) -> Iterator[str]:
+def prometheus(report: Report, runs: Report | None = None) -> str:
+    """Gauges in the text format, one visit a file."""
+    return "\n".join([*_lines(report, runs), *(_of_runs(runs) if runs is not None else ())]) + "\n"
+
+
+def _of_runs(report: Report) -> Iterator[str]:
     tally = report.tally
-    yield from _gauge("exit_code", "0 whole, 1 incomplete, 2 tampered", report.exit)
+    for level in LEVELS:
+        yield from _gauge(f"runs_problems_{level}", f"what was found {level} in runs", report.levels[level])
+    yield from _gauge("runs", "runs that were judged", tally.versions)
+    yield from _gauge("runs_bytes", "bytes that the judged runs list", tally.size)
+    yield from _gauge(
+        "runs_complete",
+        "1 if no run was left out for want of time",
+        int(report.quick_complete and report.deep_complete),
+    )
+    if report.deep:
+        yield from _gauge("runs_hashed_bytes", "bytes of runs that this visit hashed", tally.hashed)
+        yield from _gauge("runs_round_bytes", "bytes of runs hashed since the round began", report.rotation.size)
+
+
+def _lines(report: Report, runs: Report | None) -> Iterator[str]:
+    tally = report.tally
+    code = exit_of([report, *([runs] if runs is not None else [])])
+    yield from _gauge("exit_code", "0 whole, 1 incomplete, 2 tampered", code)
     yield from _gauge("last_run_timestamp_seconds", "when the audit began", parse_utc(report.started_at).timestamp())
     yield from _gauge("duration_seconds", "how long it took", round(report.duration_s, 3))
     yield f"# HELP {PREFIX}problems what was found, by level"
@@ -77,9 +101,9 @@ def _gauge(name: str, text: str, value: float) -> Iterator[str]:
     yield f"{PREFIX}{name} {value}"
 
 
-def write_prometheus(path: Path, report: Report) -> None:
+def write_prometheus(path: Path, report: Report, runs: Report | None = None) -> None:
     """Replace the file whole. Raises Refusal E-STORE-02x."""
     try:
-        files.replace(path, prometheus(report).encode("utf-8"))
+        files.replace(path, prometheus(report, runs).encode("utf-8"))
     except OSError as exc:
         raise refusal(exc, path, "write") from exc

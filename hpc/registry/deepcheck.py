@@ -84,7 +84,7 @@ def check_bytes(case: Case, kinds: Sequence[Kind], target: Target, core_version:
     sealed = seal is not None and seal.record == record["record_digest"]
     content = shelf.version(*target[2:]) / CONTENT
     hashed = hash_content(content, f"{where}/{CONTENT}", record, v1=not sealed, stop=case.over)
-    out.hashed, out.hashed_versions = hashed.read, 1
+    out.hashed, out.hashed_versions = hashed.read, int(not hashed.stopped)
     out.stopped = hashed.stopped
     out.problems += [p for p in hashed.problems if p.code != "deadline"]
     if not out.problems and not out.stopped:

@@ -13,13 +13,16 @@ from typing import Any, Final
 from tuneplane.contract.layout import StorageRoot
 from tuneplane.record import files
 
+from hpc.registry.problems import INCOMPLETE, Problem
 from hpc.registry.records import RecordError, decode_record, encode_record, read_raw
+from hpc.registry.tally import Tally
 from hpc.site.users import User
 from hpc.store.faults import refusal
 from hpc.store.folders import make_folder
 
 SCHEMA: Final = "tuneplane-hpc/audit-rotation/v1"
 FOLDER_NAME: Final = "audit"
+NAME: Final = "rotation.json"
 _LIMIT: Final = 1 << 16
 
 
@@ -49,24 +52,24 @@ def own_folder(root: StorageRoot, user: User) -> Path:
     return root.user_state(user.name)
 
 
-def read_rotation(folder: Path) -> tuple[Rotation, str]:
+def read_rotation(folder: Path, name: str = NAME) -> tuple[Rotation, str]:
     """The rotation and, where it could not be read, why it starts over."""
     try:
-        value = decode_record(read_raw(folder / "rotation.json", limit=_LIMIT).data, SCHEMA)
+        value = decode_record(read_raw(folder / name, limit=_LIMIT).data, SCHEMA)
         found = Rotation(value["round"], value["after"], value["started_at"], value["size"], value["versions"])
     except FileNotFoundError:
         return Rotation(), ""
     except (OSError, RecordError, KeyError) as exc:
-        return Rotation(), f"rotation.json: {exc}; the round starts over"
+        return Rotation(), f"{name}: {exc}; the round starts over"
     numbers, texts = (found.round, found.size, found.versions), (found.after, found.started_at)
     if not all(type(n) is int for n in numbers) or not all(isinstance(t, str) for t in texts):
-        return Rotation(), "rotation.json has another shape; the round starts over"
+        return Rotation(), f"{name} has another shape; the round starts over"
     return found, ""
 
 
-def write_rotation(folder: Path, rotation: Rotation) -> None:
+def write_rotation(folder: Path, rotation: Rotation, name: str = NAME) -> None:
     """Raises Refusal E-STORE-02x."""
-    path = folder / "rotation.json"
+    path = folder / name
     try:
         files.replace(path, encode_record({"schema": SCHEMA, **rotation.as_json()}))
     except OSError as exc:
@@ -82,6 +85,18 @@ def further(rotation: Rotation, after: str, size: int, versions: int, now: str) 
         rotation.size + size,
         rotation.versions + versions,
     )
+
+
+def past(rotation: Rotation, tally: Tally, done: int, top: str, now: str) -> tuple[Rotation, list[Problem]]:
+    """Where the next visit goes on after the time was up, and what to tell. `done`: versions whose bytes this visit has read. Pure.
+
+    One that no visit has the time for would be begun every night, and nothing behind it would ever be read: it is named and passed over.
+    """
+    found = [Problem(INCOMPLETE, "deadline", top, f"the time was up after the bytes of {done} were read")]
+    if done or not tally.at or not tally.hashed:
+        return rotation, found
+    text = "is too large to be read in the time of one visit; the next one goes on behind it"
+    return further(rotation, tally.at, 0, 0, now), [*found, Problem(INCOMPLETE, "too-large", f"{top}/{tally.at}", text)]
 
 
 def next_round(rotation: Rotation) -> Rotation:

@@ -10,7 +10,7 @@ from hpc.registry.problems import Problem
 
 @dataclass
 class Tally:
-    """What was looked at, and what was found."""
+    """What was looked at, and what was found. `last`: the last version whose bytes were read; `at`: the one in which the time was up."""
 
     packages: int = 0
     versions: int = 0
@@ -24,6 +24,7 @@ class Tally:
     hashed_versions: int = 0
     stopped: bool = False
     last: str = ""
+    at: str = ""
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:

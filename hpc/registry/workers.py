@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from hpc.registry.deepcheck import Target, check_bytes
 from hpc.registry.kinds import Kind
@@ -53,8 +53,10 @@ def deep(job: Job, chunk: Sequence[Target]) -> Tally:
         where = "registry/" + "/".join(target.place(job.kinds))
         part = guarded(where, lambda t=target: check_bytes(job.case, job.kinds, t, job.core_version))  # type: ignore[misc]
         out.add(part)
-        if not part.stopped:
-            out.last = part.last
+        if part.stopped:
+            out.at = part.last
+            break
+        out.last = part.last
     return out
 
 
@@ -66,8 +68,11 @@ def guarded(where: str, check: Callable[[], Tally]) -> Tally:
         return Tally(problems=[Problem(INCOMPLETE, "bug", where, f"our bug, please report: {exc!r:.300}")])
 
 
-def chunks(targets: Iterable[Target], most: int = CHUNK) -> Iterator[list[Target]]:
-    chunk: list[Target] = []
+T = TypeVar("T")
+
+
+def chunks(targets: Iterable[T], most: int = CHUNK) -> Iterator[list[T]]:
+    chunk: list[T] = []
     for target in targets:
         chunk.append(target)
         if len(chunk) == most:

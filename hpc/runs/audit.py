@@ -47,7 +47,6 @@ class Audit:
     chains: tuple[Chain, ...]
     timeline: tuple[Stage, ...]
     facts: dict[str, Any]
-    unread: tuple[str, ...] = ()
     listed: int = 0
     hashed: int = 0
 
@@ -98,7 +97,7 @@ def audit(run: RunPaths, *, deep: bool = True, stop: Callable[[], bool] = lambda
     order = {"tampered": 0, "incomplete": 1, "note": 2}
     findings = tuple(sorted(case.findings, key=lambda f: order[f.level]))
     return Audit(
-        run, verdict_of(findings), findings, tuple(every), tuple(timeline(every)), facts, case.unread, case.listed, case.hashed
+        run, verdict_of(findings), findings, tuple(every), tuple(timeline(every)), facts, case.listed, case.hashed
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from tuneplane.record.ed25519 import verify as verify_signature
 from tuneplane.record.events import Chain
 from tuneplane.record.files import MAX_RECORD_BYTES
 
-from hpc.runs.evidence import Case, Stopped
+from hpc.runs.evidence import Case
 from hpc.runs.trees import Sized, look_at
 
 PACKAGE_LIST = ".tuneplane/package.json"
@@ -102,7 +102,6 @@ def check_package(case: Case) -> Package:
         case.tampered("package", run.package, "the list does not have the digest that it states")
     if listing.get("run_id") != run.run_id:
         case.tampered("package", run.package, f"is of run {listing.get('run_id')!r}")
-    case.listed += sum(e.size for e in listed.values())
     if _check_files(case, listed) and case.deep:
         v1 = directory_digest_v1(run.work, [p for p in v1_files(run.work) if p != PACKAGE_LIST])
         if listing.get("digest_v1") != v1:
@@ -130,6 +129,7 @@ def _check_files(case: Case, listed: dict[str, FileEntry]) -> bool:
     for path in sorted(have.keys() - listed.keys()):
         case.tampered("package", work / path, "is not in the list")
     wanted = {path: _as_read(case, e) for path, e in listed.items()}
+    case.listed += sum(e.size for path, e in have.items() if path in listed)
     for path in sorted(listed.keys() & have.keys()):
         if wanted[path] != have[path]:
             same = isinstance(have[path], Sized) or listed[path].sha256 == getattr(have[path], "sha256", None)
@@ -146,11 +146,9 @@ def _tree(case: Case, work: Path, size: int) -> dict[str, FileEntry | Sized]:
     most = min(size, LARGEST_PACKAGE) + MAX_RECORD_BYTES
     found: dict[str, FileEntry | Sized] = {}
     for entry in scan_tree(work, max_bytes=most):
-        case.hashed += entry.size
+        case.went_on(entry.size)
         if entry.path != PACKAGE_LIST:
             found[entry.path] = entry
-        if case.stop():
-            raise Stopped
     return found
 
 

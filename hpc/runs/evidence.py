@@ -31,17 +31,22 @@ _CHUNK: Final = 1 << 20
 
 
 class Stopped(Exception):  # noqa: N818 - what became of the audit
-    """The time was up before all bytes were read."""
+    """The time was up after `read` bytes."""
+
+    def __init__(self, read: int) -> None:
+        super().__init__(f"stopped after {read} bytes")
+        self.read = read
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that an audit saw: how bad, which check, the path relative to the run, what."""
+    """One thing that an audit saw: how bad, which check, the path relative to the run, what. `errno`: why it could not be read, 0 else."""
 
     level: Level
     check: str
     path: str
     message: str
+    errno: int = 0
 
     def as_json(self) -> dict[str, str]:
         return {"level": self.level, "check": self.check, "path": self.path, "message": self.message}
@@ -52,7 +57,7 @@ class Case:
     """One run under audit. Records are read once; every read that fails leaves a finding.
 
     `deep`: the bytes of package files and artifacts are read; else their sizes are compared, and records, scripts and chains are read all the same.
-    `stop` is asked between chunks of bytes. `listed`, `hashed`: bytes that lists name, and bytes of them that were read.
+    `stop` is asked between chunks of bytes. `listed`: bytes of the files and artifacts that are listed and there; `hashed`: bytes that were read.
     """
 
     run: RunPaths
@@ -72,9 +77,9 @@ class Case:
     def shown(self, path: Path) -> str:
         return escaped(os.path.relpath(path, self.run.root))
 
-    def _add(self, level: Level, check: str, path: Path, message: str) -> None:
+    def _add(self, level: Level, check: str, path: Path, message: str, number: int = 0) -> None:
         # Names and values are the owner's words, who may not be the reader's friend.
-        self.findings.append(Finding(level, check, self.shown(path), escaped(message)))
+        self.findings.append(Finding(level, check, self.shown(path), escaped(message), number))
 
     def tampered(self, check: str, path: Path, message: str) -> None:
         self._add("tampered", check, path, message)
@@ -91,12 +96,7 @@ class Case:
             self.tampered(check, path, "is not a regular file")
         else:
             self._unseen.add(path)
-            self.incomplete(check, path, f"cannot be read: {exc.strerror or exc}")
-
-    @property
-    def unread(self) -> tuple[str, ...]:
-        """Paths that are there and could not be read by this user now."""
-        return tuple(sorted(self.shown(path) for path in self._unseen))
+            self._add("incomplete", check, path, f"cannot be read: {exc.strerror or exc}", exc.errno)
 
     def blind(self, path: Path) -> bool:
         """Whether this path, a folder above it, or something in it could not be read: then nothing may be said to be gone."""
@@ -142,6 +142,12 @@ class Case:
             self.tampered(check, path, str(exc))
         return None
 
+    def went_on(self, count: int) -> None:
+        """So many more bytes were read. Raises Stopped."""
+        self.hashed += count
+        if self.stop():
+            raise Stopped(self.hashed)
+
     def file_digest(self, path: Path) -> str:
         """SHA-256 of a file of any size. Raises OSError; Stopped where the time is up."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -151,9 +157,7 @@ class Case:
             sha, buffer = hashlib.sha256(), memoryview(bytearray(_CHUNK))
             while count := os.readv(fd, [buffer]):
                 sha.update(buffer[:count])
-                self.hashed += count
-                if self.stop():
-                    raise Stopped
+                self.went_on(count)
             return PREFIX + sha.hexdigest()
         finally:
             os.close(fd)

@@ -215,7 +215,6 @@ class Life:
             return
         for name, size, sha256 in rows:
             if is_relative(name):
-                case.listed += size
                 self._artifact(out / name, size, sha256)
             else:
                 case.tampered("artifacts", self.part.report, f"{name!r} leads out of the run")
@@ -225,6 +224,7 @@ class Life:
             length = os.lstat(path).st_size
             # Another length is a difference without a reading: a file of holes would take for ever.
             found = f"{length} bytes" if length != size else self.case.file_digest(path) if self.case.deep else sha256
+            self.case.listed += size if length == size else 0
         except FileNotFoundError:
             self.case.tampered("artifacts", path, "is gone")
         except OSError as exc:
