@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "assets": ("hpc.cli.assets:assets", "What was fetched from hubs: ls, path, verify."),
     "dataset": ("hpc.cli.dataset:dataset", "Data sets: push, show, verify, judge."),
     "volume": ("hpc.cli.volume:volume", "Volumes: create, push, ls, rm; mounted read-only in jobs."),
+    "env": ("hpc.cli.env:env", "Environments of tasks for agents: push, ls, show."),
     "gc": ("hpc.cli.gc:gc", "What can be removed, why, and how much; --dry-run first."),
     "registry": ("hpc.cli.registry:registry", "The registry: audit, seal, ls, show, verify."),
     "runtime": ("hpc.cli.runtime:runtime", "Runtimes (SIF images): ls, add, verify, build."),

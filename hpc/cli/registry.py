@@ -32,9 +32,10 @@ def registry() -> None:
 def _kinds() -> list[Any]:
     from hpc.data.kinds import DATASET, VOLUME
     from hpc.data.models import MODEL
+    from hpc.plugins.environment_shelf import ENVIRONMENT
     from hpc.plugins.kind import PLUGIN
 
-    return [PLUGIN, DATASET, VOLUME, MODEL]
+    return [PLUGIN, DATASET, VOLUME, MODEL, ENVIRONMENT]
 
 
 def _site() -> Site:

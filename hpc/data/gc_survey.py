@@ -26,10 +26,10 @@ from hpc.data.hub_claims import is_stale_claim
 from hpc.data.hub_fetch import part_is_dead
 from hpc.data.hub_names import HubCache, Repo, digest_of_blob, is_commit, repo_of_folder
 from hpc.registry.shelf import is_litter
+from hpc.site.plan import SHELVES
 
 MIN_AGE_S: Final = 86_400
 KEEP_S: Final = 30 * 86_400
-SHELVES: Final = ("plugins", "datasets", "volumes", "models")
 
 
 @dataclass(frozen=True)

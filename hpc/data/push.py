@@ -58,6 +58,11 @@ def push_dataset(
         return _put(by, kind, Shelf(by.root, DATASET, site=by.site), name, source, ask)
 
 
+def push_record(by: Pusher, kind: Kind, name: str, folder: Path, ask: Visibility | None) -> Published:
+    """Publish `folder` as a version of any other kind that has a shelf, such as an environment. Raises as `push_dataset`."""
+    return _put(by, kind, Shelf(by.root, kind, site=by.site), name, folder, ask)
+
+
 def push_volume(by: Pusher, name: str, folder: Path) -> Published:
     """Publish `folder` as the next generation of a volume that exists. Raises Refusal E-DATA-030, and as `push_dataset`.
 

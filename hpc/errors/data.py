@@ -28,4 +28,6 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-DATA-052", "groups leak between splits", "The share of validation rows whose group also stands in the training split is above max_group_leak_ratio.", "Split by group; `tp dataset quality --group-key KEY` lists the groups."),
     _K("E-DATA-053", "too large for the login node", "The quality gates would read more bytes than is right on a machine that everybody shares.", "Run the named command in a CPU job; its result is kept by content digest, and the next submission uses it."),
     _K("E-DATA-054", "nothing to compare", "A gate needs rows and there are none, or a validation source that is not given.", "Give the source that the gate needs."),
+    _K("E-DATA-060", "tasks.jsonl is not right", "A row is no task (id, prompt, reference, metadata, split), an id comes twice, or a prompt stands in both splits.", "Correct the named rows; docs/data.md lists the fields. Nothing was published."),
+    _K("E-DATA-061", "no tasks of that split", "The operation decides the split: training reads `train`, an evaluation `eval`, and neither stands in for the other.", "Name an environment with such tasks; `tp env show REF` counts them."),
 )  # fmt: skip

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Final
 
+from tuneplane.contract.environments import MANIFEST as NAME
+from tuneplane.contract.environments import SCHEMA
 from tuneplane.record.digest import is_digest
 
 from hpc.plugins.forms import Form
 
-NAME: Final = "manifest.json"
-SCHEMA: Final = "tuneplane/environment/v1"
+__all__ = ["NAME", "SCHEMA", "check_environment"]
+
 _CLASS = re.compile(r"[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_][\w]*", re.ASCII)
 _URL = re.compile(r"https?://[^\s]+", re.IGNORECASE)
 

@@ -52,7 +52,17 @@ def ensure_owner(root: StorageRoot, user: User, *, site: Site | None = None) -> 
     """
     site = site or load_site(root)
     require_active(root, user, site=site)
-    return [path for folder in owner_folders(root, user.name) for path in _ensure(folder, user, root, site)]
+    return [
+        path
+        for folder in owner_folders(root, user.name)
+        if not _of_a_later_release(folder.path.parent, root)
+        for path in _ensure(folder, user, root, site)
+    ]
+
+
+def _of_a_later_release(parent: Path, root: StorageRoot) -> bool:
+    """True for a shelf that the root has not got: an earlier release laid it out, and `tp site init` adds what is new."""
+    return parent.parent == root.registry and not os.path.lexists(parent)
 
 
 def _ensure(folder: OwnerFolder, user: User, root: StorageRoot, site: Site) -> list[Path]:
@@ -117,6 +127,8 @@ def add_user(root: StorageRoot, name: str, *, group: str = "", now: str = "") ->
         require_active(root, user, site=site)
     made: list[Path] = []
     for folder in owner_folders(root, name, project_group=bool(group)):
+        if _of_a_later_release(folder.path.parent, root):
+            continue
         made += _make(folder, user, gid if folder.group else user.gid, root, site)
     if is_admin(caller, site) and (member is None or member.state == RETIRED or member.uid != user.uid):
         write_member(root, Member(name, user.uid, ACTIVE, now or utc_now()))

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from tuneplane.contract.layout import StorageRoot
 
 Kind = Literal["admin", "service", "shared"]
-SHELVES: Final = ("plugins", "datasets", "volumes", "models")
+SHELVES: Final = ("plugins", "datasets", "volumes", "models", "environments")
 
 
 @dataclass(frozen=True)

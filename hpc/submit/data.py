@@ -60,20 +60,6 @@ def data_records(
     return out
 
 
-def engine_faults(spec: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Refusal]:
-    """What the training engine would refuse only after the wait in the queue: it reads one JSONL file a split. Pure."""
-    if spec["spec"]["framework"]["kind"] != ENGINE:
-        return []
-    return [
-        Refusal(
-            "E-DATA-014", f"{source['dataset']['ref']} has {len(source['files'])} files here", field=f"spec.data.{name}", found=source["path"],
-            allowed="one .jsonl file",
-        )
-        for name, source in inputs.items()
-        if source.get("dataset") and (len(source["files"]) != 1 or not source["path"].endswith(".jsonl"))
-    ]  # fmt: skip
-
-
 def admission_refusals(
     root: StorageRoot, site: Site, owner: str, spec: Mapping[str, Any], launch: Mapping[str, Any]
 ) -> list[Refusal]:
@@ -86,7 +72,10 @@ def admission_refusals(
     for name in ("train", "validation"):
         ref = (data.get(name) or {}).get("dataset", "")
         if ref and parse_hub_ref(ref, kind="dataset").hub == "tp":
-            faults += _dataset_faults(root, site, name, ref, _mapping(_mapping(inputs.get(name)).get("dataset")))
+            faults += _record_faults(root, site, name, ref, _mapping(_mapping(inputs.get(name)).get("dataset")))
+    if ref := data.get("environment", ""):
+        recorded = _mapping(_mapping(inputs.get("environment")).get("environment"))
+        faults += _record_faults(root, site, "environment", ref, recorded)
     volumes = _mapping(launch.get("volumes"))
     if sorted(str(_mapping(v).get("ref")) for v in volumes.values()) != sorted(data.get("volumes", [])):
         faults.append(
@@ -134,17 +123,21 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _dataset_faults(root: StorageRoot, site: Site, name: str, ref: str, recorded: Mapping[str, Any]) -> list[Refusal]:
+def _record_faults(root: StorageRoot, site: Site, name: str, ref: str, recorded: Mapping[str, Any]) -> list[Refusal]:
+    """What launch.json says of a version of a shelf (a data set, or the environment) against the shelf."""
+    from hpc.plugins.environment_shelf import ENVIRONMENT
     from hpc.data.kinds import DATASET
     from hpc.registry.resolve import resolve
     from hpc.registry.shelf import parse_ref
 
-    field = f"launch.inputs.{name}.dataset"
-    said = str(recorded.get("ref", ""))
+    kind = ENVIRONMENT if name == "environment" else DATASET
+    field, said = f"launch.inputs.{name}.{kind.name}", str(recorded.get("ref", ""))
     if said != ref and not said.startswith(f"{ref}@"):
-        return [Refusal("E-SUBMIT-075", "is not the data set of the spec", field=field, found=said[:200], allowed=ref)]
+        return [
+            Refusal("E-SUBMIT-075", f"is not the {kind.name} of the spec", field=field, found=said[:200], allowed=ref)
+        ]
     try:
-        version = resolve(root, DATASET, parse_ref(said, field), site=site, for_new=False)
+        version = resolve(root, kind, parse_ref(said, field), site=site, for_new=False)
     except Refusal as fault:
         return [] if fault.code == "E-STORE-021" else [fault]
     except Refusals as several:

@@ -128,9 +128,11 @@ def resolve_inputs(
     cwd: Path,
     digest: Digest,
     pins: Pins,
+    split: str = "train",
 ) -> dict[str, Any]:
-    """The `inputs` of launch.json for a spec document: model, train, validation; paths, and references to this platform's shelves and to hubs.
+    """The `inputs` of launch.json for a spec document: model, train, validation, environment; paths, and references to shelves and to hubs.
 
+    `split`: which tasks of an environment the operation reads.
     What the experiment's lock lacks is added to `pins`. Raises Refusal E-SUBMIT-032, -033, E-DATA-01x, E-HUB-*, E-LOCK-*, E-MODEL-*, E-REG-*.
     """
     out: dict[str, Any] = {}
@@ -146,6 +148,10 @@ def resolve_inputs(
             out[name] = _dataset(name, source, root, site, digest, pins)
         elif source.get("path"):
             out[name] = _one(f"spec.data.{name}.path", source["path"], experiment, work_exp, cwd, digest)
+    if ref := spec["spec"].get("data", {}).get("environment", ""):
+        from hpc.plugins.environment_shelf import environment_input
+
+        out["environment"] = environment_input(root, site, ref, split, digest)
     _refuse_shared(out)
     return out
 

@@ -239,7 +239,7 @@ def _inputs(
     cache = DigestCache(around.root.user_state(around.user) / "digests.json")
     found = resolve_inputs(
         normalised, root=around.root, site=around.site, experiment=experiment.path, work_exp=work_exp, cwd=around.cwd, digest=cache.digest,
-        pins=pins,
+        pins=pins, split="eval" if recipe.typed.category == "evaluation" else "train",
     )  # fmt: skip
     mapped(found)
     missing = [

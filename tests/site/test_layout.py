@@ -36,6 +36,7 @@ MODES = {
     "registry/datasets": "3775",
     "registry/volumes": "3775",
     "registry/models": "3775",
+    "registry/environments": "3775",
     "registry/channels": "3775",
     "registry/seals": "2755",
     "registry/index": "2755",

@@ -53,12 +53,13 @@ def test_root_adds_a_user_with_exact_owners_and_modes(shared: StorageRoot, peopl
         made = add_user(shared, one.name)
     finally:
         os.umask(before)
-    assert len(made) == 6
+    assert len(made) == 7
     assert facts(shared, one.name) == {
         f"registry/plugins/{one.name}": ("0755", one.uid, one.gid),
         f"registry/datasets/{one.name}": ("0755", one.uid, one.gid),
         f"registry/volumes/{one.name}": ("0755", one.uid, one.gid),
         f"registry/models/{one.name}": ("0755", one.uid, one.gid),
+        f"registry/environments/{one.name}": ("0755", one.uid, one.gid),
         f"runs/{one.name}": ("0750", one.uid, one.gid),
         f"state/{one.name}": ("0700", one.uid, one.gid),
     }
@@ -77,7 +78,7 @@ def test_runs_take_the_projects_group(shared: StorageRoot, people: tuple[User, U
 
 def test_a_user_enrols_themselves_where_the_group_lets_them(shared: StorageRoot, people: tuple[User, User]) -> None:
     one, other = people
-    assert len(as_user(one, add_user, shared, one.name)) == 6
+    assert len(as_user(one, add_user, shared, one.name)) == 7
     assert not user_record(shared, one.name).exists()  # only admins write records
     assert {f.message for f in check_root(shared) if f.status == "fail"} == set()
     with pytest.raises(AsUserError) as caught:
@@ -87,7 +88,7 @@ def test_a_user_enrols_themselves_where_the_group_lets_them(shared: StorageRoot,
 
 def test_first_use_makes_the_missing_folders(shared: StorageRoot, people: tuple[User, User]) -> None:
     one, _ = people
-    assert len(as_user(one, ensure_owner, shared, one)) == 6
+    assert len(as_user(one, ensure_owner, shared, one)) == 7
     assert as_user(one, ensure_owner, shared, one) == []
 
 
@@ -161,7 +162,7 @@ def test_transfer_gives_every_file_and_keeps_the_name(shared: StorageRoot, peopl
     retire_user(shared, one.name)
     done = transfer_user(shared, one.name, other.name)
     assert done.left == []
-    tree = [p for f in owner_folders(shared, one.name)[:5] for p in (f.path, *f.path.rglob("*"))]
+    tree = [p for f in owner_folders(shared, one.name)[:-1] for p in (f.path, *f.path.rglob("*"))]
     assert {p.lstat().st_uid for p in tree} == {other.uid}
     assert done.changed == len(tree)
     assert stat.S_IMODE((run / "work" / "train.py").stat().st_mode) == 0o555
@@ -198,7 +199,7 @@ def test_an_interrupted_transfer_is_finished_by_running_it_again(
         with pytest.raises(KeyboardInterrupt):
             transfer_user(shared, one.name, other.name)
     assert transfer_user(shared, one.name, other.name).left == []
-    owners = {p.lstat().st_uid for f in owner_folders(shared, one.name)[:5] for p in (f.path, *f.path.rglob("*"))}
+    owners = {p.lstat().st_uid for f in owner_folders(shared, one.name)[:-1] for p in (f.path, *f.path.rglob("*"))}
     assert owners == {other.uid}
     assert [f.message for f in check_root(shared) if f.status == "fail"] == []
 

@@ -234,7 +234,7 @@ class StorageRoot:
         return self.registry / "log"
 
     def shelf(self, kind: str) -> Path:
-        """A registry shelf whose sub-folders are owners: plugins, datasets, volumes, models."""
+        """A registry shelf whose sub-folders are owners: plugins, datasets, volumes, models, environments."""
         return self.registry / kind
 
     @property

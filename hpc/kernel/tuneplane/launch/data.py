@@ -31,15 +31,20 @@ def await_data(
 
     A data set published or a volume pushed just before the submission may not be known to a node whose cache of names is older.
     """
-    sources = [i["dataset"] for i in launch.get("inputs", {}).values() if i.get("dataset")]
+    sources = [one for source in launch.get("inputs", {}).values() if (one := _of_a_shelf(source))]
     wanted = [one["record"]["path"] for one in (*sources, *launch.get("volumes", {}).values())]
     until = clock() + lag_s
     while any(not os.path.exists(path) for path in wanted) and clock() < until:
         sleep(1.0)
 
 
+def _of_a_shelf(source: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What an input says of its version on a shelf: a data set's, or an environment's; None for any other input."""
+    return source.get("dataset") or source.get("environment")
+
+
 def data_variables(launch: Mapping[str, Any], scratch: Path) -> dict[str, str]:
-    """`<NAME>_DATA_DIR` for each data set, `<NAME>_MODEL_DIR` for the model, `VOLUMES_DIR` where there are volumes.
+    """`<NAME>_DATA_DIR` for each data set, `<NAME>_MODEL_DIR` for the model, `VOLUMES_DIR` where there are volumes, and the environment's.
 
     Raises LaunchRefused E-JOB-050.
     """
@@ -48,10 +53,24 @@ def data_variables(launch: Mapping[str, Any], scratch: Path) -> dict[str, str]:
         out |= source.get("variables", {})
         if dataset := source.get("dataset"):
             out[dataset["variable"]] = dataset["dir"]
+        if environment := source.get("environment"):
+            out |= environment_variables(environment)
     if volumes := launch.get("volumes"):
         mounted = bool(launch.get("runtime", {}).get("container"))
         out["VOLUMES_DIR"] = _mounted(volumes) if mounted else _links(volumes, scratch)
     return out
+
+
+def environment_variables(environment: Mapping[str, Any]) -> dict[str, str]:
+    """`TUNEPLANE_JOB_ENVIRONMENT_*` for what launch.json says of an environment. Pure."""
+    out = {
+        "DIR": environment["dir"],
+        "ID": environment["ref"],
+        "SPLIT": environment["split"],
+        "PORT": str(environment["port"]),
+    }
+    out |= {"ENDPOINT": environment["endpoint"]} if environment.get("endpoint") else {}
+    return {f"TUNEPLANE_JOB_ENVIRONMENT_{name}": value for name, value in out.items()}
 
 
 def volume_note(launch: Mapping[str, Any]) -> str:
@@ -94,8 +113,8 @@ def verify_data(launch: Mapping[str, Any]) -> list[dict[str, str]]:
     """
     rows = []
     for name, source in sorted(launch.get("inputs", {}).items()):
-        if dataset := source.get("dataset"):
-            rows.append(_record(f"input {name} ({dataset['ref']})", dataset["record"], dataset["dir"], "E-JOB-009"))
+        if one := _of_a_shelf(source):
+            rows.append(_record(f"input {name} ({one['ref']})", one["record"], one["dir"], "E-JOB-009"))
     for leaf, volume in sorted(launch.get("volumes", {}).items()):
         rows.append(_record(f"volume {leaf} ({volume['ref']})", volume["record"], volume["path"], "E-JOB-050"))
     return rows
