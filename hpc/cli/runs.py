@@ -14,7 +14,7 @@ from hpc.cli import runview
 from hpc.cli.context import json_option, print_json, table
 from hpc.cli.desk import Desk
 from hpc.errors import Refusal
-from hpc.runs.find import all_runs, owners, resolve
+from hpc.runs.find import all_runs, begun_at, owners, resolve
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -92,15 +92,23 @@ def _shown(value: Any, width: int = 40) -> str:
 @runs.command()
 @click.argument("run", default="", metavar="[RUN]")
 @click.option("--all", "everything", is_flag=True, help="Every run that you may read; for cron.")
+@click.option(
+    "--since",
+    default="",
+    metavar="TIME",
+    help="Every run submitted since then: 2026-01-31, now-7days. With --owner, that user's.",
+)
 @click.option("--owner", default="", metavar="USER", help="Another user's runs.")
 @click.option("--if-idle", is_flag=True, help="Exit 0 without a word while another audit runs.")
 @json_option
-def audit(run: str, everything: bool, owner: str, if_idle: bool, as_json: bool) -> int:
+def audit(run: str, everything: bool, since: str, owner: str, if_idle: bool, as_json: bool) -> int:
     """Judge records from the files alone: verified, incomplete, or tampered (exit 2). Without RUN the newest run."""
     from hpc.runs.audit import audit as judge
+    from hpc.spec.since import parse_since
 
+    begin = parse_since(since, time.time(), "--since") if since else 0.0
     desk = Desk(owner)
-    if not everything:
+    if not everything and not since:
         found = judge(resolve(desk.root, run, desk.owner, newest=True))
         if as_json:
             print_json(found.as_json())
@@ -108,8 +116,8 @@ def audit(run: str, everything: bool, owner: str, if_idle: bool, as_json: bool) 
             _say(found)
         return found.exit
     if run:
-        raise click.UsageError("RUN and --all exclude each other")
-    return _audit_all(desk, [owner] if owner else owners(desk.root), if_idle=if_idle, as_json=as_json)
+        raise click.UsageError("RUN excludes --all and --since")
+    return _audit_all(desk, [owner] if owner else owners(desk.root), since=begin, if_idle=if_idle, as_json=as_json)
 
 
 def _say(found: Any) -> None:
@@ -126,7 +134,7 @@ def _say(found: Any) -> None:
         click.echo(table([[f.level, f.path, f.message] for f in found.findings], ["FINDING", "PATH", "WHAT"]))
 
 
-def _audit_all(desk: Desk, names: list[str], *, if_idle: bool, as_json: bool) -> int:
+def _audit_all(desk: Desk, names: list[str], *, since: float, if_idle: bool, as_json: bool) -> int:
     from hpc.store.locks import held
 
     folder = desk.root.user_state(desk.user)
@@ -143,7 +151,8 @@ def _audit_all(desk: Desk, names: list[str], *, if_idle: bool, as_json: bool) ->
                 raise
             # An audit only reads; it can be done where its lock cannot be written.
             click.echo(f"tp: note: other audits are not held off: {exc.field}: {exc.message}", err=True)
-        found = [_row(r) for name in names for r in all_runs(desk.root, name)]
+        chosen = (r for name in names for r in all_runs(desk.root, name) if not since or begun_at(r) >= since)
+        found = [_row(r) for r in chosen]
     counts = {v: sum(row["verdict"] == v for row in found) for v in ("verified", "incomplete", "tampered")}
     if as_json:
         print_json({"counts": counts, "runs": found})

@@ -246,6 +246,12 @@ KINDS: dict[str, ErrorKind] = table(
         "Write it as node[1-4,7].",
     ),
     ErrorKind(
+        "E-SPEC-049",
+        "not a moment in the past",
+        "A date, or now-COUNT and a unit, as sacct's --starttime takes it.",
+        "Write it as 2026-01-31, 2026-01-31T08:00 or now-7days.",
+    ),
+    ErrorKind(
         "E-SPEC-050",
         "options that exclude each other",
         "Slurm refuses the combination, or would ignore one of the two.",

@@ -253,6 +253,16 @@ def test_audit_of_all_for_cron(tp: Tp) -> None:
     assert text.splitlines()[0] == "1 verified, 1 incomplete, 1 tampered"
 
 
+def test_audit_of_what_was_submitted_since(tp: Tp) -> None:
+    tp.make("run-aa01").done()
+    RunMaker(tp.root, owner=ME, exp="sft", run_id="run-bb01").done()  # on 2026-03-01
+    for since, count in (("2026-03-01", 2), ("2026-03-02", 1), ("now-1day", 1), ("2100-01-01", 0)):
+        found = tp("runs", "audit", "--since", since, "--json").json()
+        assert found["counts"] == {"verified": count, "incomplete": 0, "tampered": 0}, since
+    assert tp("runs", "audit", "sft", "--since", "2026-03-01").code == 64
+    assert "E-SPEC-049" in tp("runs", "audit", "--since", "7d").err
+
+
 def test_p24_a_second_audit_gives_way_at_once(tp: Tp) -> None:
     from hpc.store.locks import held
 
