@@ -239,4 +239,22 @@ KINDS: dict[str, ErrorKind] = table(
         "All of its lora_B tensors are zero: it would change nothing.",
         "Train for at least one step with a learning rate above 0.",
     ),
+    ErrorKind(
+        "E-TRAIN-070",
+        "the adapter does not fit its base",
+        "The export's base model has not the modules that the adapter is for.",
+        "This is a fault of the records or of the libraries: `tp runs audit` of both runs; report it.",
+    ),
+    ErrorKind(
+        "E-TRAIN-071",
+        "the export answers otherwise",
+        "On the same tokens, the merged or re-read weights give other logits than the run's model, beyond the stated tolerance.",
+        "The export was thrown away; the run's own final folder stands. Report it with the run.",
+    ),
+    ErrorKind(
+        "E-TRAIN-072",
+        "an export follows a run, on one rank",
+        "The program was started by hand, or its package names no run.",
+        "`tp submit --then export`, or `tp model export RUN` for a run that is there.",
+    ),
 )
