@@ -111,6 +111,10 @@ def assert_continues(attempt: Attempt, whole: Attempt, done: int) -> None:
     kept |= {k for k in whole.result() if k.startswith("validation_")}
     assert {k: attempt.result()[k] for k in kept} == {k: whole.result()[k] for k in kept}
     assert f"at step {done} of {steps}: step-{done:09d} verified" in attempt.log(0)
+    certificate = json.loads((attempt.out / "continuity.json").read_text())
+    assert (certificate["verified"], certificate["differs"]) == (True, [])
+    assert certificate["compared"] == ["parameters", "optimiser", "random", "samples"]
+    assert certificate["continues"]["step"] == done
 
 
 class Run:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tuneplane.training.metrics import Reporter, clock_text, progress_line, thousands
+from tuneplane.training.writing import Saved
 
 
 def test_the_progress_line_is_as_documented() -> None:
@@ -35,20 +36,26 @@ def test_every_step_is_a_line_of_json_and_only_some_are_printed(
 
 def test_saves_and_validation_have_their_own_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reporter = Reporter(tmp_path, True, 1, 9)
-    reporter.saved(4, 1.5, 2_000_000, "warning")
+    reporter.saved(Saved(4, 1.5, 1.45, 2_000_000, "warning"))
+    reporter.saved(Saved(6, 1.5, 0.04, 2_000_000, "every save_steps"))
     reporter.validation(4, {"loss": 1.25, "accuracy": 0.5})
-    save = json.loads((tmp_path / "saves.jsonl").read_text())
-    assert (save["step"], save["seconds"], save["bytes"], save["reason"]) == (4, 1.5, 2_000_000, "warning")
+    saves = [json.loads(line) for line in (tmp_path / "saves.jsonl").read_text().splitlines()]
+    assert [{k: v for k, v in save.items() if k != "time"} for save in saves] == [
+        {"step": 4, "seconds": 1.5, "blocked_s": 1.45, "bytes": 2_000_000, "reason": "warning"},
+        {"step": 6, "seconds": 1.5, "blocked_s": 0.04, "bytes": 2_000_000, "reason": "every save_steps"},
+    ]
     assert json.loads((tmp_path / "metrics.jsonl").read_text())["validation_accuracy"] == 0.5
     assert capsys.readouterr().out == (
-        "step 4/9  saved (warning), 2.0 MB in 1.50 s\nstep 4/9  validation loss 1.250  accuracy 0.500\n"
+        "step 4/9  saved (warning), 2.0 MB in 1.50 s\n"
+        "step 6/9  saved (every save_steps), 2.0 MB in 1.50 s (training stood still for 0.04 s)\n"
+        "step 4/9  validation loss 1.250  accuracy 0.500\n"
     )
 
 
 def test_other_ranks_write_and_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reporter = Reporter(tmp_path / "out", False, 1, 9)
     reporter.step(1, 2.0, 1e-3, 0.5, 64, {})
-    reporter.saved(1, 1.0, 1, "warning")
+    reporter.saved(Saved(1, 1.0, 1.0, 1, "warning"))
     reporter.result({})
     reporter.say("x")
     assert not (tmp_path / "out").exists()

@@ -23,6 +23,7 @@ REPORT: Final = "tuneplane-hpc/report/v1"
 REGISTRY_RECORD: Final = "tuneplane-hpc/registry-record/v1"
 OUTPUT: Final = "tuneplane-hpc/output-dataset/v1"
 CHECKPOINT: Final = "tuneplane-hpc/checkpoint/v1"
+CONTINUITY: Final = "tuneplane-hpc/continuity/v1"
 
 SIGNED_KEYS: Final = (
     "schema", "run_id", "owner", "uid", "spec_digest", "package_digest", "verdict", "mode", "admitted_at", "kernel",

@@ -5,7 +5,6 @@ DeepSpeed's own launcher, its host file and its SSH are never used (P43); the ra
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import logging
 import os
@@ -14,11 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tuneplane.record.digest import PREFIX, FileEntry
-from tuneplane.record.files import fsync_dir
 from tuneplane.training import memory
 from tuneplane.training.peers import Peers
 from tuneplane.training.settings import Settings
+from tuneplane.training.shards import Copies, Part, Shards, contents
 
 SHARDS = "deepspeed"
 """The folder in a checkpoint that DeepSpeed fills."""
@@ -104,83 +102,6 @@ def weights_dtype(settings: Settings, precision: str) -> Any:
     return torch.bfloat16 if precision == "bf16" and settings.zero_stage else torch.float32
 
 
-class _Durable:
-    """DeepSpeed's way to files: each is hashed while it is written, then synced; `written` lists them."""
-
-    def __init__(self, frozen: frozenset[str]) -> None:
-        self.name, self._frozen = "durable", frozen
-        self.written: list[tuple[str, int, str]] = []
-
-    def save(self, state_dict: Any, path: str) -> None:
-        import torch
-
-        if self._frozen and isinstance(module := state_dict.get("module"), dict):
-            # DeepSpeed leaves frozen weights out by their first name; tied ones (lm_head) would come back by the second.
-            state_dict = state_dict | {"module": {n: v for n, v in module.items() if n not in self._frozen}}
-        with open(path, "wb") as stream:
-            hashing: Any = _Hashing(stream)
-            try:
-                torch.save(state_dict, hashing)
-            except RuntimeError:
-                if hashing.fault is not None:  # torch reports its own confusion, not the disk's error
-                    raise hashing.fault from None
-                raise
-            stream.flush()
-            os.fchmod(stream.fileno(), 0o644)
-            os.fsync(stream.fileno())
-        self.written.append((path, hashing.size, PREFIX + hashing.sha.hexdigest()))
-
-    def load(self, path: str, map_location: Any = None) -> Any:
-        import torch
-
-        return torch.load(path, map_location=map_location, weights_only=False)  # its digest was checked
-
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        os.makedirs(path, exist_ok=exist_ok)
-
-    def create(self, info: Any) -> None: ...
-
-    def commit(self, info: Any) -> bool:
-        return True
-
-    def cleanup(self) -> None: ...
-
-    def is_data_parallel_writer(self, dp_rank: int) -> bool:
-        return bool(dp_rank == 0)
-
-    def is_decoupled(self) -> bool:
-        return False
-
-    def set_commit_info(self, info: Any) -> None: ...
-
-    def get_commit_info(self) -> None:
-        return None
-
-    def preserves_storage_sharing(self) -> bool:
-        return True
-
-
-class _Hashing:
-    """A write-only stream that knows the SHA-256 of what went through it."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self.sha, self.size = stream, hashlib.sha256(), 0
-        self.fault: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        self.sha.update(data)
-        self.size += len(data)
-        try:
-            self._stream.write(data)
-        except OSError as exc:
-            self.fault = exc
-            raise
-        return len(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-
 class Engine:
     """A model under DeepSpeed with AdamW. `model` is the plain module below it."""
 
@@ -192,8 +113,10 @@ class Engine:
             model=model, optimizer=_adamw(model, settings), config=config, dist_init_required=False
         )
         frozen = [n for n, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad]
-        self._files = _Durable(frozenset(frozen if settings.lora else ()))
-        self._deepspeed.checkpoint_engine = self._files
+        self._shards = Shards(frozenset(frozen if settings.lora else ()))
+        self._deepspeed.checkpoint_engine = self._shards
+        self._deepspeed._copy_recovery_script = lambda folder: None  # noqa: SLF001 - programs have no place in a checkpoint
+        self._copies = Copies(pinned=peers.device.type != "cpu")
 
     def __call__(self, **inputs: Any) -> Any:
         """Forward of the model."""
@@ -246,28 +169,43 @@ class Engine:
         self._deepspeed.step()
         return float(self._deepspeed.get_global_grad_norm() if norm is None else norm)
 
-    def save(self, folder: Path) -> list[FileEntry]:
-        """Write this rank's part below `folder/deepspeed`, synced; returns the files with their digests. A collective."""
-        self._files.written.clear()
+    def save(self, folder: Path, copy: bool = False) -> Part:
+        """This rank's part of a checkpoint below `folder/deepspeed`, not written yet. A collective.
+
+        With `copy` it is a copy in CPU memory that further steps do not touch, where there is room for one; the part of an earlier call must have
+        been written then.
+        """
+        items = self._state(folder)
+        copy = copy and self._copies.fit(items, self.peers.place.local_world_size)
+        return Part(folder, self._copies.of(items) if copy else items, copy)
+
+    def contents(self) -> dict[str, str]:
+        """Digests of the parameters and the optimiser's state as this rank holds them now (`shards.contents`). A collective."""
+        return contents(self._state(Path("nowhere")))
+
+    def _state(self, folder: Path) -> list[tuple[str, Any]]:
         done = self._deepspeed.save_checkpoint(
             os.fspath(folder), tag=SHARDS, save_latest=False, exclude_frozen_parameters=self.settings.lora
         )
         if not done:
-            raise OSError(f"DeepSpeed did not write its checkpoint to {folder}")
-        if self.peers.first:
-            for script in ("zero_to_fp32.py", "zero_to_torch.py"):  # programs have no place in a checkpoint
-                (folder / script).unlink(missing_ok=True)
-        fsync_dir(folder / SHARDS)
-        return [
-            FileEntry(os.path.relpath(path, folder), False, size, sha256)
-            for path, size, sha256 in sorted(self._files.written)
-        ]
+            raise OSError(f"DeepSpeed gave no checkpoint for {folder}")
+        return self._shards.take()
 
     def load(self, folder: Path) -> None:
         """Take weights, optimiser and step counters from a checkpoint of the same shape. A collective."""
-        path, _ = self._deepspeed.load_checkpoint(
-            os.fspath(folder), tag=SHARDS, load_module_strict=not self.settings.lora
-        )
+        self._load(folder, SHARDS)
+
+    def load_universal(self, folder: Path) -> None:
+        """The same from a universal checkpoint (`reshape`), whatever number of ranks wrote what it was made from. A collective."""
+        config = self._deepspeed._config  # noqa: SLF001 - the engine is there before it is known which checkpoint it takes up
+        config.load_universal_checkpoint = True
+        try:
+            self._load(folder.parent, folder.name)
+        finally:
+            config.load_universal_checkpoint = False
+
+    def _load(self, folder: Path, tag: str) -> None:
+        path, _ = self._deepspeed.load_checkpoint(os.fspath(folder), tag=tag, load_module_strict=not self.settings.lora)
         if path is None:
             raise OSError(f"DeepSpeed found nothing to load in {folder}")
 

@@ -15,13 +15,15 @@ from tuneplane.training.metrics import Reporter
 from tuneplane.training.peers import Peers
 from tuneplane.training.refusals import refuse
 from tuneplane.training.rungs import Rungs
-from tuneplane.training.saving import Resumed, Saver
+from tuneplane.training.saving import Resumed, Saved, Saver
 from tuneplane.training.settings import Settings
 from tuneplane.training.speed import speed_of
 from tuneplane.training.watchdog import Watchdog
 
 _SAVE_MARGIN_S = 5.0
 """Kept back from the lead time: to leave cleanly after the save."""
+REGULAR = "every save_steps"
+"""The reason of a save that nobody waits for."""
 
 
 class Preempted(Exception):  # noqa: N818 - the agreed end of an attempt
@@ -83,14 +85,16 @@ class Loop:
         began = time.monotonic()
         while done.step < total:
             warned = self._step(done)
+            if saved := self.saver.look():
+                self._saved(done, saved)
             last = done.step == total
             rung = self.rungs is not None and self.rungs.due(done.step) and not last
             if self._due(done.step, self.settings.eval_steps) or last or (rung and self._needs_validation()):
                 self._validate(done)
             if rung:
-                self._heed_rung(done.step)
+                self._heed_rung(done)
             if warned or last or self._due(done.step, self.settings.save_steps):
-                self._save(done, "warning" if warned else "last step" if last else "every save_steps")
+                self._save(done, "warning" if warned else "last step" if last else REGULAR)
                 saved_at = done.step
             if warned and not last:
                 raise Preempted(saved_at)
@@ -101,12 +105,13 @@ class Loop:
     def _needs_validation(self) -> bool:
         return self.rungs is not None and self.rungs.stopping.metric.startswith("validation_")
 
-    def _heed_rung(self, step: int) -> None:
+    def _heed_rung(self, done: Progress) -> None:
         """Rank 0 compares this element with the others; all ranks learn its decision together. Raises Stopped."""
         assert self.rungs is not None
-        stops = self.peers.first and self.rungs.stops(step, self.reporter.newest)
+        stops = self.peers.first and self.rungs.stops(done.step, self.reporter.newest)
         if self.peers.total([float(stops)])[0]:
-            self._stop(step)
+            self._settle(done)
+            self._stop(done.step)
 
     def _stop(self, step: int) -> None:
         if self.rungs and self.peers.first:
@@ -155,9 +160,22 @@ class Loop:
             self.reporter.validation(done.step, found)
 
     def _save(self, done: Progress, reason: str) -> None:
-        saved = self.saver.save(done.step, done.tokens, self._bound())
+        """Save, behind the training where nobody waits for it: at a warning and at the end it is waited for, within `_bound`."""
+        self._settle(done)
+        behind = self.settings.async_save and reason == REGULAR
+        self.saver.begin(done.step, done.tokens, self._bound(), reason=reason, behind=behind)
+        self.reporter.stood()
+        if not behind:
+            self._settle(done)
+
+    def _settle(self, done: Progress) -> None:
+        if saved := self.saver.settle(self._bound()):
+            self._saved(done, saved)
+        self.reporter.stood()
+
+    def _saved(self, done: Progress, saved: Saved) -> None:
         done.save_seconds.append(saved.seconds)
-        self.reporter.saved(saved.step, saved.seconds, saved.bytes, reason)
+        self.reporter.saved(saved)
         lead = self.peers.policies.lead_s
         if len(done.save_seconds) == 1 and saved.seconds + _SAVE_MARGIN_S > lead:
             self.reporter.say(

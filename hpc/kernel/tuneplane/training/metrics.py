@@ -12,6 +12,7 @@ from tuneplane.record.files import replace_json
 from tuneplane.record.times import utc_now
 from tuneplane.training.board import Board
 from tuneplane.training.speed import Speed
+from tuneplane.training.writing import Saved
 
 
 def clock_text(seconds: float) -> str:
@@ -114,13 +115,17 @@ class Reporter:
         self._points("validation", step, means, flush=True)
         self._last = time.monotonic()
 
-    def saved(self, step: int, seconds: float, size: int, reason: str) -> None:
-        """Record a save; the warning's lead time is set from these."""
-        self._line(
-            "saves", {"step": step, "seconds": round(seconds, 3), "bytes": size, "reason": reason, "time": utc_now()}
-        )
-        self.say(f"step {step}/{self._total}  saved ({reason}), {size / 1e6:.1f} MB in {seconds:.2f} s")
-        self._points("saves", step, {"seconds": seconds, "bytes": size}, flush=True)
+    def saved(self, saved: Saved) -> None:
+        """Record a save that is published; the warning's lead time is set from these."""
+        line = {"step": saved.step, "seconds": round(saved.seconds, 3), "blocked_s": round(saved.blocked_s, 3)}
+        self._line("saves", line | {"bytes": saved.bytes, "reason": saved.reason, "time": utc_now()})
+        stood = "" if saved.blocked_s > 0.9 * saved.seconds else f" (training stood still for {saved.blocked_s:.2f} s)"
+        size = f"{saved.bytes / 1e6:.1f} MB in {saved.seconds:.2f} s{stood}"
+        self.say(f"step {saved.step}/{self._total}  saved ({saved.reason}), {size}")
+        self._points("saves", saved.step, {"seconds": saved.seconds, "bytes": saved.bytes}, flush=True)
+
+    def stood(self) -> None:
+        """The loop did something else than steps until now: the next step's speed does not count it."""
         self._last = time.monotonic()
 
     def result(self, value: dict[str, Any]) -> None:

@@ -170,6 +170,31 @@ class Peers:
             raise PeerLost(f"the rank that did '{name}' failed: {answer['failed']}")
         return answer["value"]
 
+    def post(self, name: str, value: Any) -> None:
+        """Leave this rank's value (JSON) under a name that is used once. No collective: any thread may do it at any time."""
+        self._store.set(f"post/{name}/{self.place.rank}", json.dumps(value))
+
+    def posted(self, name: str, deadline_s: float, ranks: Sequence[int] | None = None) -> list[Any]:
+        """The values that `ranks` (all) left under the name, by rank. Raises PeerLost when one is missing after `deadline_s`.
+
+        Rank 0 takes away what it has read from all of them: it keeps the store, and a long run leaves many.
+        """
+        keys = {r: f"post/{name}/{r}" for r in (range(self.place.world_size) if ranks is None else ranks)}
+        began, pause = time.monotonic(), 0.005
+        while not self._store.check(list(keys.values())):
+            if time.monotonic() - began > deadline_s:
+                missing = [r for r, key in keys.items() if not self._store.check([key])]
+                raise PeerLost(
+                    f"'{name}' was not heard of from {_ranks_text(missing, self.place)} in {deadline_s:.0f} s"
+                )
+            time.sleep(pause)
+            pause = min(0.25, pause * 1.3)
+        values = [json.loads(self._store.get(key)) for key in keys.values()]
+        if ranks is None and self.first:
+            for key in keys.values():
+                self._store.delete_key(key)
+        return values
+
     def tell(self, words: str) -> None:
         """Leave a word for the others before this rank fails; only the first one that is left counts."""
         self._within(lambda: self._store.compare_set("end", "", f"rank {self.place.rank} {words}"))

@@ -96,6 +96,7 @@ FIELDS: tuple[Field, ...] = (
         100_000_000,
         exact=False,
     ),
+    Field("async_save", "bool", True, "write checkpoints while training goes on, from a copy in memory", exact=False),
     Field("keep_checkpoints", "int", 2, "how many finished checkpoints stay", 1, 10_000, exact=False),
     Field(
         "log_steps",
@@ -141,6 +142,7 @@ class Settings:
     lora_targets: str
     deterministic: bool
     save_steps: int
+    async_save: bool
     keep_checkpoints: int
     log_steps: int
     eval_steps: int

@@ -1,0 +1,146 @@
+"""Taking up a checkpoint with all ranks: which one, whether this run continues it, and whether what is in memory then is what was saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuneplane.record.canonical import pretty_bytes
+from tuneplane.record.digest import digest_bytes
+from tuneplane.record.files import read_json
+from tuneplane.training import checkpoint as disk
+from tuneplane.training import continuity
+from tuneplane.training.continuity import Certificate
+from tuneplane.training.engine import Engine
+from tuneplane.training.method import Method
+from tuneplane.training.peers import Peers
+from tuneplane.training.randomness import random_state, set_random_state
+from tuneplane.training.refusals import Reason, Refused
+from tuneplane.training.writing import rank_file
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where a run goes on: the step that is done, and the checkpoint's name, attempt and file count."""
+
+    step: int
+    name: str
+    attempt: int
+    files: int
+    tokens: int
+    certificate: Certificate
+
+
+class Resuming:
+    """One resume. `now` is the manifest that this run would write before its first step; `notes` is what rank 0 has to say afterwards."""
+
+    def __init__(self, root: Path, engine: Engine, method: Method, peers: Peers, now: dict[str, Any]) -> None:
+        self.root, self.engine, self.method, self.peers, self.now = root, engine, method, peers, now
+        self.notes: list[str] = []
+
+    def resume(self) -> Resumed | None:
+        """Go on from the newest checkpoint that verifies; None where there is none yet. Raises Refused; never starts again in silence."""
+        place, peers = self.peers.place, self.peers
+        if peers.first and (left := disk.clear_leftovers(self.root)):
+            self.notes.append(f"removed half-written checkpoints of earlier attempts: {', '.join(left)}")
+        choice = disk.choose(self.root, share=place.rank, of=place.world_size, agree=peers.gather)
+        self.notes += [f"checkpoint {name} is passed over: {why}" for name, why in choice.passed_over]
+        if choice.lost:
+            raise Refused(
+                Reason(
+                    "E-TRAIN-040",
+                    "no checkpoint of this run can be used",
+                    field=str(self.root),
+                    found="; ".join(f"{name}: {why}" for name, why in choice.passed_over),
+                )
+            )
+        return None if choice.checkpoint is None else self._take_up(choice.checkpoint)
+
+    def _take_up(self, found: disk.Checkpoint) -> Resumed:
+        manifest, place = found.manifest, self.peers.place
+        if reasons := differences(manifest, self.now, found.path.name):
+            raise Refused(reasons)
+        if (then := manifest.get("versions")) != versions():
+            self.notes.append(
+                f"the libraries are others than at the save: numbers may differ ({then} then, {versions()} now)"
+            )
+        self.engine.load(found.path)
+        held = (
+            self.engine.contents()
+        )  # before the random numbers are set: nothing may be drawn between them and the first step
+        own = read_json(found.path / rank_file(place.rank))
+        set_random_state(own["random"], self.peers.device)
+        self.method.resume(manifest["state"], found.step)
+        certificate = self._certify(found, own.get("continuity") or {}, held)
+        self.notes.append(certificate.text())
+        attempt, tokens = int(manifest["attempt"]), int(manifest["tokens"])
+        return Resumed(found.step, found.path.name, attempt, len(found.files), tokens, certificate)
+
+    def _certify(self, found: disk.Checkpoint, then: dict[str, Any], held: dict[str, str]) -> Certificate:
+        """Compare on every rank, tell all, record on rank 0. A collective."""
+        place, manifest = self.peers.place, found.manifest
+        now = held | {"random": digest_bytes(pretty_bytes(random_state(self.peers.device)))}
+        compared = [kind for kind in continuity.KINDS if kind in then]
+        told = self.peers.gather([now, compared, continuity.differences(then, now, place.rank)])
+        state = self.method.state(found.step)
+        differs = [text for _, _, texts in told for text in texts]
+        if state != manifest["state"]:
+            differs.append(continuity.SAMPLES)
+        certificate = Certificate(
+            attempt=place.attempt,
+            run_id=place.run_id,
+            from_run=str(manifest["run_id"]),
+            from_attempt=int(manifest["attempt"]),
+            step=found.step,
+            checkpoint=found.path.name,
+            ranks_then=int(manifest["world_size"]),
+            ranks_now=place.world_size,
+            compared=(*told[0][1], continuity.SAMPLES) if told[0][1] else (),
+            differs=tuple(differs),
+            digests=continuity.joined([part for part, _, _ in told]) | {continuity.SAMPLES: continuity.samples(state)},
+        )
+        if self.peers.first:
+            continuity.write(certificate, place.out_dir)
+        return certificate
+
+
+def differences(then: dict[str, Any], now: dict[str, Any], name: str) -> list[Reason]:
+    """Every reason why a run of manifest `now` does not continue the checkpoint of manifest `then`; empty when it does."""
+    out = []
+    if then["world_size"] != now["world_size"]:
+        out.append(
+            Reason(
+                "E-TRAIN-041",
+                "the checkpoint was written by another number of ranks",
+                field=f"{name}: world_size",
+                found=f"{now['world_size']} ranks now",
+                allowed=f"{then['world_size']} ranks",
+            )
+        )
+    for key in ("method", "zero_stage", "precision", "run_id"):
+        if then.get(key) != now[key]:
+            out.append(_changed("E-TRAIN-042", f"{name}: {key}", then.get(key), now[key]))
+    before, after = then["settings"], now["settings"]
+    for key in sorted(set(before) | set(after)):
+        if before.get(key) != after.get(key) and key not in ("zero_stage", "precision"):
+            out.append(_changed("E-TRAIN-042", f"{name}: {key}", before.get(key), after.get(key)))
+    before, after = then["fingerprint"], now["fingerprint"]
+    for key in sorted(set(before) | set(after)):
+        if before.get(key) != after.get(key):
+            out.append(_changed("E-TRAIN-043", f"{name}: {key}", before.get(key), after.get(key)))
+    return out
+
+
+def _changed(code: str, field: str, then: Any, now: Any) -> Reason:
+    return Reason(code, "changed since the checkpoint was written", field, found=f"{now} now", allowed=f"{then} then")
+
+
+def versions() -> dict[str, str]:
+    """Releases that the numbers depend on."""
+    import platform
+    from importlib.metadata import version
+
+    return {"python": platform.python_version()} | {
+        n: version(n) for n in ("torch", "deepspeed", "transformers", "peft")
+    }

@@ -1,0 +1,157 @@
+"""One save on its way: a thread writes, agrees with the other ranks and publishes, while training goes on or while it is waited for.
+
+The ranks agree through the store that they met in, never by a collective: collectives belong to the step loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuneplane.record.canonical import pretty_bytes
+from tuneplane.record.digest import FileEntry, digest_bytes
+from tuneplane.record.files import fsync_dir, write_new
+from tuneplane.training import checkpoint as disk
+from tuneplane.training.continuity import joined
+from tuneplane.training.peers import PeerLost, Peers
+from tuneplane.training.refusals import Refused, refuse
+from tuneplane.training.shards import Part
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A finished save: seconds from the step edge to the pointer, seconds of it that the step loop stood still, bytes of all ranks."""
+
+    step: int
+    seconds: float
+    blocked_s: float
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What this rank brings to a checkpoint, taken at a step edge. `manifest` is rank 0's and lacks the files yet."""
+
+    step: int
+    part: Part
+    random: dict[str, Any]
+    manifest: dict[str, Any]
+    keep: int
+    bound_s: float
+    reason: str
+
+
+def rank_file(rank: int) -> str:
+    """Name of the file with a rank's random numbers."""
+    return f"rank-{rank:05d}.json"
+
+
+class Writing:
+    """The second half of a save. Its end is the thread's; `result` brings it to the main thread."""
+
+    def __init__(self, root: Path, peers: Peers, taken: Taken, began: float) -> None:
+        self.step, self.began, self.blocked_s = taken.step, began, 0.0
+        self._root, self._peers, self._taken = root, peers, taken
+        self._until = time.monotonic() + taken.bound_s
+        self._bytes, self._ended = 0, 0.0
+        self._fault: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"save-{taken.step}", daemon=True)
+        self._thread.start()
+
+    @property
+    def late(self) -> bool:
+        """It goes on for longer than it may."""
+        return self._thread.is_alive() and time.monotonic() > self._until
+
+    @property
+    def over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def join(self) -> None:
+        """Wait for the end; the caller's watchdog bounds it."""
+        self._thread.join()
+
+    def result(self) -> Saved:
+        """The save, once it is over. Raises what ended it: Refused (a full disk, say) or PeerLost; nothing is published then."""
+        if self._fault is not None:
+            raise self._fault
+        return Saved(self.step, self._ended - self.began, self.blocked_s, self._bytes, self._taken.reason)
+
+    def _run(self) -> None:
+        try:
+            self._bytes = self._agree(self._write())
+        except BaseException as exc:  # the main thread raises it
+            self._fault = exc
+        self._ended = time.monotonic()
+
+    @property
+    def _name(self) -> str:
+        return f"save/{self.step}"
+
+    def _write(self) -> dict[str, Any]:
+        """This rank's files, and the digests of what they hold."""
+        try:
+            return write_part(self._taken, self._peers.place.rank)
+        except BaseException as exc:
+            self._peers.post(self._name, {"failed": f"{type(exc).__name__}: {exc}"})
+            if isinstance(exc, OSError):
+                raise unwritable(exc, self._taken.part.folder) from exc
+            raise
+
+    def _agree(self, mine: dict[str, Any]) -> int:
+        """Publish on rank 0 once all have written; bytes of all. Raises PeerLost when another rank could not write its part."""
+        self._peers.post(self._name, mine)
+        end = f"{self._name}/end"
+        if self._peers.first:
+            answer: dict[str, Any] = {"failed": "rank 0 could not publish it"}
+            try:
+                answer = self._publish(self._peers.posted(self._name, self._left()))
+            finally:
+                self._peers.post(end, answer)
+        answer = self._peers.posted(end, self._left(), ranks=[0])[0]
+        if "failed" in answer:
+            raise PeerLost(
+                f"the checkpoint of step {self.step} was not written, the one before it stands: {answer['failed']}"
+            )
+        return int(answer["bytes"])
+
+    def _left(self) -> float:
+        return max(1.0, self._until - time.monotonic())
+
+    def _publish(self, told: list[dict[str, Any]]) -> dict[str, Any]:
+        if failed := [f"rank {rank}: {one['failed']}" for rank, one in enumerate(told) if "failed" in one]:
+            return {"failed": failed[0]}
+        taken, everyone = self._taken, [FileEntry.from_json(e) for one in told for e in one["files"]]
+        manifest = taken.manifest | {"continuity": joined([one["continuity"] for one in told])}
+        try:
+            done = disk.publish(self._root, taken.part.folder, manifest, everyone, self._peers.place.attempt)
+            disk.prune(self._root, taken.keep, done)
+        except (OSError, disk.Damaged) as exc:
+            raise unwritable(exc, taken.part.folder) from exc
+        return {"bytes": sum(f.size for f in everyone)}
+
+
+def write_part(taken: Taken, rank: int) -> dict[str, Any]:
+    """Write one rank's part: `files` with digests, `continuity` with those of what they hold. Raises OSError.
+
+    The contents are hashed beside the writing, on another core where there is one.
+    """
+    folder = taken.part.folder
+    with ThreadPoolExecutor(1) as beside:
+        held = beside.submit(taken.part.contents)
+        files = taken.part.write()
+        continuity = held.result() | {"random": digest_bytes(pretty_bytes(taken.random))}
+    data = pretty_bytes({"rank": rank, "step": taken.step, "random": taken.random, "continuity": continuity})
+    write_new(folder / rank_file(rank), data)
+    fsync_dir(folder)
+    files.append(FileEntry(rank_file(rank), False, len(data), digest_bytes(data)))
+    return {"files": [f.as_json() for f in files], "continuity": continuity}
+
+
+def unwritable(exc: Exception, folder: Path) -> Refused:
+    return refuse("E-TRAIN-045", f"the checkpoint could not be written: {exc}", field=str(folder))
