@@ -58,4 +58,7 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-SUBMIT-090", "the run has not ended", "It is queued or running.", "`tp job stop RUN` first, or wait."),
     _K("E-SUBMIT-091", "nothing to resume from", "The run has no complete checkpoint.", "`tp job retry RUN` starts anew."),
     _K("E-SUBMIT-092", "another user's run", "Only the owner submits a run again.", "Copy the experiment and submit it as yourself."),
+    _K("E-SUBMIT-095", "nothing can follow this run so", "The recipe does not declare the action, or the job is an array.", "Drop it from lifecycle.on_success, --then or eval:; `tp methods NAME` lists what may follow."),
+    _K("E-SUBMIT-096", "this evaluation cannot follow a run here", "A suite, runner or baseline that no recipe of this site can run after training, or an evaluation at checkpoints.", "Take the suite `behaviour`; other benchmarks are experiments of their own on what the run left."),
+    _K("E-SUBMIT-097", "not a follow-up of the run that it names", "The package claims to follow a run, and is not what that run's package gives.", "`tp model export RUN` and `tp eval run RUN` make such packages; submit with them."),
 )  # fmt: skip

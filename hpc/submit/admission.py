@@ -186,7 +186,9 @@ def _launch_refusals(
 
     options = launch.get("options") or {}
     kept = ("entry", "shape", "hyperparams", "peft", "policies", "network")
-    want = launchplan.launch_document(spec, recipe, site, options=options, work=work, given={}, plan=plan, action=action_of(launch))
+    want = launchplan.launch_document(
+        spec, recipe, site, options=options, work=work, given={}, plan=plan, action=action_of(launch)
+    )
     return [
         Refusal("E-SUBMIT-075", "launch.json is not what the spec gives", field=f"launch.{key}", found=repr(launch.get(key))[:200],
                 allowed=repr(want[key])[:200])

@@ -24,6 +24,7 @@ from hpc.submit.prepare import Around, Prepared
 if TYPE_CHECKING:
     from hpc.site.sitefile import Fleet, Site
 
+    from hpc.submit.following import Followed
 
 @dataclass(frozen=True)
 class Clock:
@@ -44,6 +45,9 @@ class Submitted:
     warnings: tuple[str, ...]
     script: Script
 
+    job_ids: tuple[str, ...] = ()
+    """Of an array every part's job; of anything else nothing more than `job_id`."""
+    followed: tuple[Followed, ...] = ()
 
 def slurm_of(fleet: Fleet, site: Site) -> Slurm:
     return Slurm(
@@ -75,7 +79,9 @@ def _to_local(prepared: Prepared, intent: Intent, script: Script, book: IntentBo
     book.open(intent)
     log = run.batch / f"{intent.first_attempt}.log"
     try:
-        pid, ticks = start_local(run.batch, script=intent.script, log=log, timeout_s=script.time_s, lead_s=lead)
+        pid, ticks = start_local(
+            run.batch, script=intent.script, log=log, timeout_s=script.time_s, lead_s=lead, after=prepared.after
+        )
     except Refusal:
         with suppress(OSError):  # a disk that is full takes no word about it; the next command settles the intent
             book.settle(intent, "refused")
@@ -99,7 +105,8 @@ def _intent(prepared: Prepared, first: int, nonce: str, fleet: Fleet, script: Sc
     facts = {
         "kind": fleet.kind, "fleet": prepared.fleet, "cluster": fleet.cluster, "job_name": name, "nonce": nonce,
         "script_sha256": script.sha256, "template": script.template, "template_sha256": script.template_sha256,
-        "spec_digest": digest_json(prepared.records["jobspec.json"]),
+        "spec_digest": digest_json(prepared.records["jobspec.json"]), **piece.as_json(),
+        **({"after": dict(prepared.after)} if prepared.after else {}),
     }  # fmt: skip
     return Intent(run.run_id, first, run.exp, name, nonce, comment, run.batch / f"{first}.sh", now, fleet.kind, facts)
 

@@ -16,7 +16,7 @@ from tuneplane.record.times import parse_utc
 
 from hpc.errors import Refusal, Refusals
 from hpc.slurm.commands import Slurm
-from hpc.submit import admission, enforce, package
+from hpc.submit import admission, enforce, following, package
 from hpc.submit.ahead import Ahead
 from hpc.submit.batchscript import Script, make_script
 from hpc.submit.data import make_ready
@@ -129,11 +129,19 @@ def submit(
             if slurm is not None:
                 _check_with_slurm(slurm, around.user, prepared)
             admit(around, run, clock, queue.answer())
-            done = dispatch(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
+            planned = following.plan_all(around, run, prepared, clock, queue.answer())
         except BaseException:
             _forget(packed.run, state)
             raise
         return replace(done, warnings=(*done.warnings, *_complete_lock(experiment, prepared)))
+        try:
+            done = dispatch_whole(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
+        except BaseException:
+            _forget(packed.run, state)
+            if not run.root.exists():
+                following.forget_all(planned)
+            raise
+        done = replace(done, followed=tuple(following.submit_all(around, planned, clock=clock, sleep=sleep)))
 
 
 def _complete_lock(experiment: Experiment, prepared: Prepared) -> list[str]:

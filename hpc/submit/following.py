@@ -1,0 +1,300 @@
+"""Packs, admits and submits what follows a run, and finds it again. The rules are in `followups`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tuneplane.contract.followups import ACTIONS, EVAL, EXPORT
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.files import read_json, write_json_new
+
+from hpc.errors import Refusal, Refusals
+from hpc.submit import admission, launchplan, package
+from hpc.submit.dispatch import Clock, Submitted, slurm_of
+from hpc.submit.followups import (
+    EVALUATOR,
+    Parent,
+    Source,
+    baseline_model,
+    baseline_run,
+    derive,
+    name_of,
+    wanted,
+)
+from hpc.submit.inputs import DigestCache, resolve_inputs
+from hpc.submit.kernelzip import find_kernels
+from hpc.submit.pieces import dispatch_whole
+from hpc.submit.prepare import Around, Prepared, merged_options, runtime_record
+from hpc.submit.usage import Queued, open_submission, owner_runs
+
+if TYPE_CHECKING:
+    from hpc.catalog.recipes import Recipe
+
+FOLDER = "followups"
+SCHEMA = "tuneplane-hpc/followup/v1"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A follow-up that is packed and admitted: what it does, its submission, and the run whose job must have ended well before."""
+
+    action: str
+    prepared: Prepared
+    source: RunPaths
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A follow-up after its submission; `job_id` is "" where it could not be submitted, and `fault` says why."""
+
+    action: str
+    run: RunPaths
+    after: str
+    job_id: str
+    fault: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        named = {"action": self.action, "run_id": self.run.run_id, "exp": self.run.exp, "after": self.after}
+        return {**named, "job_id": self.job_id or None, "fault": self.fault or None}
+
+
+def works(root: StorageRoot, run: RunPaths) -> tuple[str, str]:
+    """Where a run's job may find its package: the owner's, or the service user's copy."""
+    return str(run.work), str(root.admitted / run.run_id / "work")
+
+
+def load_parent(root: StorageRoot, run: RunPaths) -> Parent:
+    """A run by its package, every byte of it compared with its list. Raises Refusal(s) E-SUBMIT-071."""
+    document, launch, digest, _ = admission.read_package(run)
+    return Parent(run, document, launch, digest, works(root, run))
+
+
+def source_of(run: RunPaths, artefact: str) -> Source:
+    """Raises Refusal(s) E-SUBMIT-071 for a package that is not what its list says."""
+    return Source(run, artefact, admission.read_package(run)[2])
+
+
+def prepare_child(around: Around, parent: Parent, action: str, source: Source, run: RunPaths) -> Prepared:
+    """The submission of a follow-up, made from the parent's package. Reads only; raises Refusal(s)."""
+    from hpc.catalog.runtimes import Runtimes
+    from hpc.catalog.shelf import Catalogue
+    from hpc.spec.jobspec import parse
+
+    root, site = around.root, around.site
+    work = works(root, run)[site.admission.mode == "enforced"]
+    catalogue = Catalogue.load(root)
+    evaluator = catalogue.get(EVALUATOR) if action == EVAL else None
+    derived = derive(parent, action, source, evaluator, work, _baseline(around, parent) if evaluator else None)
+    spec = parse(derived.document)
+    recipe = evaluator or catalogue.get(spec.spec.recipe.name, spec.spec.recipe.version)
+    fleet, profile = parent.launch["fleet"], site.profiles[parent.launch["profiles"][0]]
+    options = merged_options(spec, site, profile)
+    if faults := launchplan.limit_refusals(options, site, spec, recipe):
+        raise Refusals(faults)
+    runtime_id = spec.spec.framework.runtime_id or recipe.runtime_id(spec.spec.framework.version)
+    runtimes = Runtimes.load(root)
+    runtime = None if site.fleets[fleet].kind == "local" and runtime_id not in runtimes else runtimes.get(runtime_id)
+    given = {
+        **{key: parent.launch[key] for key in ("profile", "pin_resource", "overrides", "env", "fleet", "config")},
+        "profiles": parent.launch["profiles"][:1], "options": options, "binds": list(site.binds),
+        "runtime": runtime_record(runtime, site.runtimes.verify), "kernel": find_kernels(root).as_json(), **derived.given,
+    }  # fmt: skip
+    given["inputs"] = {**derived.given["inputs"], **_baseline_input(around, parent, evaluator)}
+    launch = launchplan.launch_document(spec, recipe, site, options=options, work=work, given=given, action=action)
+    files, records = _contents(parent.run, recipe, with_plugins=evaluator is None)
+    records |= {"jobspec.json": spec.normalised(), "recipe.json": recipe.manifest, "launch.json": launch}
+    return Prepared(
+        run, spec, recipe, runtime, find_kernels(root), fleet, options, (profile,), files, records, _path(work)
+    )
+
+
+def _path(text: str) -> Any:
+    from pathlib import Path
+
+    return Path(text)
+
+
+def _baseline(around: Around, parent: Parent) -> Source | None:
+    """The run that `spec.evaluation.baseline` names. Raises Refusal E-SUBMIT-096 where the user has no such run."""
+    text = str(parent.evaluation.get("baseline", ""))
+    if not (run_id := baseline_run(text)):
+        return None
+    found = next((r for r in owner_runs(around.root, around.user) if r.run_id == run_id), None)
+    if found is None:
+        raise Refusal(
+            "E-SUBMIT-096", f"{around.user} has no run {run_id}", field="spec.evaluation.baseline", found=text
+        )
+    return source_of(found, "final")
+
+
+def _baseline_input(around: Around, parent: Parent, evaluator: Recipe | None) -> dict[str, Any]:
+    """The model that a baseline names, or that the run of a baseline stands on, as a pinned input."""
+    text = str(parent.evaluation.get("baseline", "")) if evaluator else ""
+    if run_id := baseline_run(text):
+        run = next(r for r in owner_runs(around.root, around.user) if r.run_id == run_id)
+        return {"baseline": read_json(run.launch)["inputs"]["model"]}
+    if not (named := baseline_model(text)):
+        return {}
+    from hpc.submit.hub import read_pins
+
+    cache = DigestCache(around.root.user_state(around.user) / "digests.json")
+    pins = read_pins(parent.run.exp, parent.run.work / parent.document["spec"]["source"]["exp"], None)
+    found = resolve_inputs(
+        {"spec": {"model": {"base": named}}}, root=around.root, site=around.site, experiment=parent.run.work, work_exp=str(parent.run.work),
+        cwd=parent.run.work, digest=cache.digest, pins=pins,
+    )  # fmt: skip
+    cache.save()
+    return {"baseline": found["model"]}
+
+
+def _contents(run: RunPaths, recipe: Recipe, *, with_plugins: bool) -> tuple[list[Any], dict[str, Any]]:
+    """Files and records that a follow-up's package takes from its parent's: the code, and for the same framework its plugins."""
+    from hpc.project.files import Travelling
+    from hpc.submit.plugins import FOLDER as PLUGINS
+    from hpc.submit.plugins import RECORD
+
+    left_out = (".tuneplane/", "tuneplane_recipes/", *(() if with_plugins else (f"{PLUGINS}/",)))
+    listed = [str(entry["path"]) for entry in read_json(run.package)["files"]]
+    files = [Travelling(run.work / path, path) for path in listed if not path.startswith(left_out)]
+    base = f"tuneplane_recipes/{recipe.id}/template"
+    files += [Travelling(recipe.template / rel, f"{base}/{rel}") for rel in recipe.template_files()]
+    record = run.work / ".tuneplane" / RECORD
+    return files, {RECORD: read_json(record)} if with_plugins and record.is_file() else {}
+
+
+def plan_all(around: Around, run: RunPaths, prepared: Prepared, clock: Clock, queued: Queued) -> list[Planned]:
+    """Pack and admit everything that follows a run whose package is written and admitted. Raises Refusal(s); then nothing of it is left."""
+    out: list[Planned] = []
+    actions = wanted(prepared.spec)
+    if not actions:
+        return out
+    parent = load_parent(around.root, run)
+    source = parent.final
+    try:
+        for action in actions:
+            planned = plan_one(around, parent, action, source, clock, queued)
+            out.append(planned)
+            if action == EXPORT:
+                source = source_of(planned.prepared.run, EXPORT)
+    except BaseException:
+        forget_all(out)
+        raise
+    return out
+
+
+def plan_one(around: Around, parent: Parent, action: str, source: Source, clock: Clock, queued: Queued) -> Planned:
+    """Pack and admit one follow-up. Raises Refusal(s); then nothing of it is left."""
+    from hpc.submit.pipeline import admit, ensure_owner_folder, new_run
+
+    exp = name_of(parent.run.exp, action)
+    ensure_owner_folder(around, exp)
+    run = new_run(around.root, around.user, exp, clock)
+    prepared = prepare_child(around, parent, action, source, run)
+    limit = int(around.site.packages.max_mb) << 20
+    package.write_package(run, prepared.files, prepared.records, max_bytes=limit, created_at=clock.now())
+    planned = Planned(action, prepared, source.run)
+    try:
+        admit(around, run, clock, queued)
+        _remember(parent.run, planned, clock)
+    except BaseException:
+        forget_all([planned])
+        raise
+    return planned
+
+
+def _remember(parent: RunPaths, planned: Planned, clock: Clock) -> None:
+    """Tell the parent's folder of its follow-up. The follow-up's own package says the same, and is believed."""
+    folder, run = parent.root / FOLDER, planned.prepared.run
+    folder.mkdir(mode=0o755, exist_ok=True)
+    record = {"schema": SCHEMA, "action": planned.action, "run_id": run.run_id, "exp": run.exp, "at": clock.now()}
+    write_json_new(folder / f"{run.run_id}.json", record)
+
+
+def forget_all(planned: Sequence[Planned]) -> None:
+    """Remove follow-ups that were certainly never handed to a fleet."""
+    for one in planned:
+        run = one.prepared.run
+        hidden = run.root.with_name(f".{run.root.name}.refused")
+        os.rename(run.root, hidden)
+        package.discard(hidden)
+
+
+def submit_all(
+    around: Around, planned: Sequence[Planned], *, clock: Clock, sleep: Callable[[float], None]
+) -> list[Followed]:
+    """Submit packed follow-ups, each behind the job that it waits for. What cannot be submitted is said, and the rest behind it is not tried."""
+    out: list[Followed] = []
+    fault = ""
+    for one in planned:
+        run = one.prepared.run
+        if not fault:
+            try:
+                done = submit_one(around, one.prepared, one.source, clock=clock, sleep=sleep)
+            except (Refusal, Refusals) as exc:
+                fault = str(exc.items[0]) if isinstance(exc, Refusals) else str(exc)
+            else:
+                out.append(Followed(one.action, run, one.source.run_id, done.job_id))
+                continue
+        out.append(Followed(one.action, run, one.source.run_id, "", fault))
+    return out
+
+
+def submit_one(
+    around: Around,
+    prepared: Prepared,
+    source: RunPaths,
+    *,
+    clock: Clock,
+    sleep: Callable[[float], None],
+    first: int = 0,
+) -> Submitted:
+    """Submit a follow-up behind its source's job. Raises Refusal."""
+    fleet = around.site.fleets[prepared.fleet]
+    slurm = slurm_of(fleet, around.site) if fleet.kind == "slurm" else None
+    waiting = behind(prepared, source)
+    return dispatch_whole(around, waiting, first=first, clock=clock, sleep=sleep, slurm=slurm)
+
+
+def behind(prepared: Prepared, source: RunPaths) -> Prepared:
+    """The submission with its dependency: on the newest job of `source`, none where that ended well. Raises Refusal E-SUBMIT-063 where it did not."""
+    record = open_submission(source)
+    if record is None:
+        if source.report.exists():
+            return prepared
+        message = f"{source.run_id} has no job that could end well"
+        hint = f"`tp job retry {source.run_id}` submits it again with what follows it"
+        raise Refusal("E-SUBMIT-063", message, field="follows", found=source.run_id, hint=hint)
+    after = {key: record[key] for key in ("job_id", "pid", "pid_start") if key in record} | {"run_id": source.run_id}
+    return waiting_for(prepared, after)
+
+
+def waiting_for(prepared: Prepared, after: Mapping[str, Any]) -> Prepared:
+    """The submission behind the job that `after` names: Slurm holds it back, and ends it where the job fails (P15)."""
+    options = dict(prepared.options)
+    if not str(after["job_id"]).startswith("local-"):
+        options |= {"dependency": f"afterok:{after['job_id']}", "kill_on_invalid_dep": True}
+    return replace(prepared, options=options, after=dict(after))
+
+
+def children(root: StorageRoot, run: RunPaths) -> list[tuple[str, RunPaths]]:
+    """(action, run) of everything that follows a run, in the order in which it runs. Only what its own package says counts."""
+    found = []
+    for path in sorted((run.root / FOLDER).glob("run-*.json")):
+        try:
+            value = read_json(path)
+            child = root.run(run.owner, str(value["exp"]), str(value["run_id"]))
+            follows = read_json(child.launch)["follows"]
+            if follows["run_id"] == run.run_id and follows["action"] in ACTIONS:
+                found.append((ACTIONS.index(follows["action"]), str(value.get("at", "")), follows["action"], child))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return [(action, child) for _, _, action, child in sorted(found, key=lambda f: f[:2])]
+
+
+def source_run(root: StorageRoot, run: RunPaths, launch: Mapping[str, Any]) -> RunPaths | None:
+    """The run whose artefact a follow-up works on; None for any other run."""
+    late = launch.get("late", {}).get("candidate")
+    return root.run(run.owner, late["exp"], late["run_id"]) if isinstance(late, dict) else None

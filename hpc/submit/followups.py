@@ -1,0 +1,216 @@
+"""What follows a run: which actions a spec asks for, and the spec and launch.json of the run that does one. Pure; admission derives the same again.
+
+A follow-up is a run of its own, made from the package of the run that it follows (the parent) and from nothing else: the parent's code, model, data,
+profile and settings on one rank. What it works on does not exist when it is packed; launch.json names it as a late input, which the job compares
+with the records of the run that made it. An export follows its parent; an evaluation follows the export where there is one, else the parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tuneplane.contract.followups import ACTIONS, BASELINE, CANDIDATE, EVAL
+from tuneplane.contract.layout import RunPaths
+
+from hpc.errors import Refusal
+from hpc.spec.refs import parse_init_from
+
+if TYPE_CHECKING:
+    from hpc.catalog.recipes import Recipe
+    from hpc.spec.jobspec import JobSpec
+
+EVALUATOR: Final = "evalkit/behaviour"
+SUITE: Final = "behaviour"
+SETTINGS: Final = "behaviour"
+"""The section of a training experiment's config that its evaluation reads."""
+_SLURM: Final = (
+    "time", "partition", "account", "qos", "constraint", "reservation", "nice", "mail_type", "mail_user", "exclude", "nodelist", "mem",
+    "requeue", "comment",
+)  # fmt: skip
+"""What a follow-up's job takes over from its parent's; arrays, dependencies, start times and whole nodes are the parent's own."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run whose artefact is taken: `final` of a training, `export` of an export."""
+
+    run: RunPaths
+    artefact: str
+    package_digest: str
+
+    def as_json(self) -> dict[str, str]:
+        named = {"run_id": self.run.run_id, "exp": self.run.exp}
+        return {**named, "artefact": self.artefact, "package_digest": self.package_digest}
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The run that is followed, by the records of its package. `works`: where its job may find that package."""
+
+    run: RunPaths
+    document: Mapping[str, Any]
+    launch: Mapping[str, Any]
+    package_digest: str
+    works: tuple[str, ...]
+
+    @property
+    def final(self) -> Source:
+        return Source(self.run, "final", self.package_digest)
+
+    @property
+    def evaluation(self) -> Mapping[str, Any]:
+        found = self.document["spec"].get("evaluation", {})
+        return {key: value for key, value in found.items() if key != "on_checkpoint"}
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The spec document of a follow-up and what its launch.json says beyond the rules for every job."""
+
+    document: dict[str, Any]
+    given: dict[str, Any]
+
+
+def wanted(spec: JobSpec) -> list[str]:
+    """The actions that a spec asks for, in the order in which they run: an evaluation is asked for by its suites, too."""
+    asked = {*spec.spec.lifecycle.on_success, *([EVAL] if spec.spec.evaluation.suites else [])}
+    return [action for action in ACTIONS if action in asked]
+
+
+def sections(recipe: Recipe) -> tuple[str, ...]:
+    """Sections of a config that are read by what may follow a run of this recipe."""
+    return (SETTINGS,) if EVAL in recipe.actions else ()
+
+
+def refusals(spec: JobSpec, recipe: Recipe, options: Mapping[str, Any]) -> list[Refusal]:
+    """Why what a spec asks for cannot follow its run; [] if it can. `options` are the merged Slurm options."""
+    known = set(recipe.actions) & set(ACTIONS)
+    out = [
+        Refusal("E-SUBMIT-095", f"{recipe.id} has no {action}", field="spec.lifecycle.on_success", found=action,
+                allowed=", ".join(sorted(known)) or "nothing")
+        for action in dict.fromkeys((*spec.spec.lifecycle.on_success, *wanted(spec)))
+        if action not in known
+    ]  # fmt: skip
+    if wanted(spec) and options.get("array"):
+        out.append(
+            Refusal("E-SUBMIT-095", "an array has no follow-ups", field="spec.slurm.array", allowed="a single job")
+        )
+    return out + (_evaluation_refusals(spec) if EVAL in wanted(spec) else [])
+
+
+def _evaluation_refusals(spec: JobSpec) -> list[Refusal]:
+    evaluation, where = spec.spec.evaluation, "spec.evaluation"
+    out = []
+    if odd := [s for s in evaluation.suites if s != SUITE]:
+        out.append(
+            Refusal(
+                "E-SUBMIT-096",
+                "no runner for it follows a run here",
+                field=f"{where}.suites",
+                found=", ".join(odd),
+                allowed=SUITE,
+            )
+        )
+    if evaluation.runner not in ("", EVALUATOR, SUITE):
+        out.append(
+            Refusal(
+                "E-SUBMIT-096",
+                "is no runner that follows a run",
+                field=f"{where}.runner",
+                found=evaluation.runner,
+                allowed=EVALUATOR,
+            )
+        )
+    if evaluation.on_checkpoint is not None:
+        message = "checkpoints are not evaluated while the run goes on"
+        hint = "leave it out; `tp eval run RUN` evaluates what the run left"
+        out.append(Refusal("E-SUBMIT-096", message, field=f"{where}.on_checkpoint", allowed="nothing", hint=hint))
+    if spec.spec.data.validation is None:
+        out.append(Refusal("E-SUBMIT-061", "an evaluation asks the validation rows", field="spec.data.validation", found="not given",
+                           allowed="--validation-data, --validation-dataset"))  # fmt: skip
+    return out
+
+
+def baseline_run(text: str) -> str:
+    """The run id of a baseline `run/<run_id>[/final]`; "" for `base`, a model or none. Raises Refusal E-SPEC-029."""
+    if not text.startswith("run/"):
+        return ""
+    return parse_init_from(text if text.count("/") > 1 else f"{text}/final", "spec.evaluation.baseline").run_id
+
+
+def baseline_model(text: str) -> str:
+    """The model that a baseline names; "" for `base`, a run or none."""
+    return "" if text in ("", "base") or text.startswith("run/") else text
+
+
+def derive(
+    parent: Parent, action: str, source: Source, evaluator: Recipe | None, work: str, baseline: Source | None = None
+) -> Derived:
+    """The run that does `action` on what `source` leaves. `work`: where the job finds its own package. `evaluator` is EVALUATOR for an evaluation."""
+    spec, moved = parent.document["spec"], _moved(parent, work)
+    body: dict[str, Any] = {
+        "source": spec["source"], "resources": _resources(spec["resources"]),
+        "model": {k: v for k, v in spec.get("model", {}).items() if k != "init_from"},
+        "lifecycle": {k: v for k, v in spec.get("lifecycle", {}).items() if k != "on_success"},
+        "slurm": {k: v for k, v in (spec.get("slurm") or {}).items() if k in _SLURM},
+    }  # fmt: skip
+    late = {CANDIDATE: source.as_json()}
+    inputs = {"model": moved["model"]} if "model" in moved else {}
+    if evaluator is None:
+        body |= {key: spec[key] for key in ("recipe", "framework", "hyperparams", "plugins") if key in spec}
+    else:
+        body |= _evaluation(parent, evaluator)
+        inputs["validation"] = moved["validation"]
+        late |= {BASELINE: baseline.as_json()} if baseline else {}
+    follows = {
+        "run_id": parent.run.run_id,
+        "exp": parent.run.exp,
+        "action": action,
+        "package_digest": parent.package_digest,
+    }
+    metadata = {**parent.document["metadata"], "name": name_of(parent.run.exp, action)}
+    document = {**parent.document, "metadata": metadata, "spec": {k: v for k, v in body.items() if v}}
+    return Derived(document, {"follows": follows, "late": late, "inputs": inputs})
+
+
+def name_of(exp: str, action: str) -> str:
+    """The experiment under which follow-ups of `exp` stand: `sums.eval`."""
+    return f"{exp}.{action}"
+
+
+def _evaluation(parent: Parent, evaluator: Recipe) -> dict[str, Any]:
+    version = evaluator.default_version
+    evaluation = parent.evaluation
+    settings = {"suite": SUITE, **evaluator.configured(parent.launch.get("config") or {}, version)}
+    if evaluation.get("limit"):
+        settings["max_rows"] = evaluation["limit"]
+    return {
+        "recipe": {"name": evaluator.id, "version": evaluator.version, "digest": evaluator.digest},
+        "framework": {"kind": evaluator.framework, "version": version, "runtime_id": evaluator.runtime_id(version)},
+        "hyperparams": settings,
+        "data": {"validation": parent.document["spec"]["data"]["validation"]},
+        "evaluation": evaluation,
+    }
+
+
+def _resources(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """One rank of the parent's first pool: one GPU where it has some, with its share of the node's CPUs."""
+    pool = dict(resources["pools"][0])
+    gpus = int(pool.get("gpus_per_node", 1))
+    pool |= {"nodes": 1, "gpus_per_node": min(1, gpus)}
+    pool.pop("ranks_per_node", None)
+    if gpus > 1 and pool.get("cpus"):
+        pool["cpus"] = max(1, int(pool["cpus"]) // gpus)
+    return {"pools": [pool], **({"network": resources["network"]} if resources.get("network") else {})}
+
+
+def _moved(parent: Parent, work: str) -> dict[str, Any]:
+    """The parent's inputs, those in its package at their place in the follow-up's."""
+    out = {}
+    for name, source in parent.launch["inputs"].items():
+        path = str(source["path"])
+        old = next((w for w in parent.works if path.startswith(f"{w}/")), "")
+        out[name] = {**source, "path": f"{work}{path[len(old) :]}"} if old else dict(source)
+    return out
