@@ -65,7 +65,7 @@ def check_plan(
 
 def _argv(form: Form, words: Collection[str]) -> list[str]:
     items = form.items("argv", most=MAX_WORDS)
-    if not items and isinstance(form.value.get("argv", []), list):
+    if form.value.get("argv") in (None, []):
         form.missing("argv", 'a command, such as ["$PYTHON", "-m", "toy"]')
     out = [_line(form, f"argv[{n}]", item, words) for n, item in enumerate(items)]
     if out and out[0].startswith("-"):
