@@ -11,6 +11,7 @@ from tuneplane.contract.layout import StorageRoot
 
 from hpc.errors import Refusal, Refusals
 from hpc.spec.refs import parse_hub_ref
+from hpc.submit.engine import engine_faults
 
 if TYPE_CHECKING:
     from hpc.site.sitefile import Site
@@ -34,7 +35,7 @@ def data_records(
     """
     data = spec["spec"].get("data", {})
     out: dict[str, Any] = {}
-    faults = engine_faults(spec, inputs)
+    faults = engine_faults(spec, inputs, where)
     if refs := data.get("volumes"):
         from hpc.data.volumes import resolve_volumes
 

@@ -118,6 +118,7 @@ def _data(flags: Flags, config: Mapping[str, Any]) -> dict[str, Any]:
             source = {"dataset": dataset}
         if path:
             source["path"] = path
+        source.pop("columns", None)  # what they mean is the engine's business: hpc.submit.engine reads it
         if source:
             out[name] = source
         else:

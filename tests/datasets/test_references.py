@@ -237,15 +237,17 @@ def test_a_record_that_names_a_file_it_does_not_have_is_refused(
     assert codes(resolve) == ["E-REG-012"]
 
 
-def test_the_engine_reads_one_jsonl_file_and_that_is_said_before_the_queue(
+def test_the_engine_reads_rows_of_several_files_and_refuses_others_before_the_queue(
     put: Callable, folder: Path, resolve: Callable
 ) -> None:
-    from hpc.submit.data import engine_faults
+    from hpc.submit.engine import engine_faults
 
     spec = {"spec": {"framework": {"kind": "deepspeed"}}}
     write_rows(folder / "train-2.jsonl", rows(5))
     put(folder)
     inputs = {"train": resolve(), "validation": resolve(validation=True)}
-    assert [(f.code, f.field) for f in engine_faults(spec, inputs)] == [("E-DATA-014", "spec.data.train")]
-    assert engine_faults(spec, {"train": resolve(path="train-2.jsonl")}) == []
-    assert engine_faults({"spec": {"framework": {"kind": "custom"}}}, inputs) == []
+    assert [len(inputs["train"]["files"]), engine_faults(spec, inputs)] == [2, []]
+    odd = {**inputs["train"], "files": [*inputs["train"]["files"], {"path": "train/notes.csv"}]}
+    faults = engine_faults(spec, {"train": odd})
+    assert [(f.code, f.field, f.found) for f in faults] == [("E-DATA-014", "spec.data.train", "train/notes.csv")]
+    assert engine_faults({"spec": {"framework": {"kind": "custom"}}}, {"train": odd}) == []

@@ -12,6 +12,7 @@ from lessons import FULL, LEANING, LORA, Lessons, encoded, golden, plain_logp, p
 from tuneplane.training.chat import Encoder
 from tuneplane.training.kto import judged_loss, pair_accuracy, partner
 from tuneplane.training.settings import parse
+from tuneplane.training.source import file_source
 from tuneplane.training.tables import KTO
 from tuneplane.training.tokens import Tokens, ensure, open_tokens
 
@@ -47,7 +48,7 @@ def tokens_of(tmp_path: Path, tokenizer: Any, prompts: list[str]) -> Tokens:
     rows = [{"prompt": p, "completion": str(n), "label": n % 2 == 0} for n, p in enumerate(prompts)]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     encoder = Encoder(tokenizer, 100, "error")
-    return open_tokens(ensure(tmp_path / "cache", source, "sha256:0", encoder, "judged"))
+    return open_tokens(ensure(tmp_path / "cache", file_source(source), "sha256:0", encoder, "judged"))
 
 
 def test_a_partner_lies_half_a_file_away_and_has_another_prompt(tmp_path: Path, tokenizer: Any) -> None:

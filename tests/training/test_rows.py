@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from tuneplane.training.refusals import Refused
-from tuneplane.training.rows import FORMS, MAX_FAULTS, parse_row, read_examples, read_objects, read_rows
+from tuneplane.training.rows import FORMS, MAX_FAULTS, parse_row, read_examples, read_rows
+from tuneplane.training.source import file_source
 
 USER = {"role": "user", "content": "q"}
 ANSWER = {"role": "assistant", "content": "a"}
@@ -125,15 +126,8 @@ def test_prompts_have_no_answer_yet() -> None:
             FORMS["prompt"](value, 1)
 
 
-def test_the_objects_of_some_lines(tmp_path: Path) -> None:
-    path = tmp_path / "prompts.jsonl"
-    path.write_text('{"prompt": "a", "n": 1}\n\n{"prompt": "b", "n": 2}\n{"prompt": "c", "n": 3}\n')
-    assert [o["n"] for o in read_objects(path, [1, 4])] == [1, 3]
-    assert read_objects(path, []) == []
-
-
 def test_a_line_of_another_form_is_named(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"prompt": "q", "chosen": "a", "rejected": "b"}\n{"prompt": "q", "completion": "a"}\n')
     with pytest.raises(Refused, match=r"E-TRAIN-021 pairs\.jsonl:2: needs both `chosen` and `rejected`"):
-        list(read_examples(path, "preference"))
+        list(read_examples(file_source(path), "preference"))

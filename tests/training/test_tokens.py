@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tuneplane.training.arrays import is_whole
 from tuneplane.training.chat import Encoder
 from tuneplane.training.refusals import Refused
-from tuneplane.training.tokens import ensure, is_whole, open_tokens
+from tuneplane.training.source import file_source
+from tuneplane.training.tokens import ensure as ensure_source
+from tuneplane.training.tokens import open_tokens
 from tuneplane.training.warning import Warned
 
 TOKENIZER = "sha256:" + "0" * 64
@@ -16,6 +19,10 @@ TOKENIZER = "sha256:" + "0" * 64
 
 def encoder(tokenizer: Any, max_length: int = 200, over_long: str = "error") -> Encoder:
     return Encoder(tokenizer, max_length, over_long, "rows.jsonl")
+
+
+def ensure(cache: Path, path: Path, *args: Any, **more: Any) -> Path:
+    return ensure_source(cache, file_source(path), *args, **more)
 
 
 def write(path: Path, completions: list[str]) -> Path:
@@ -72,7 +79,10 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path, tokenizer: Any, name: str
     (folder / name).write_bytes(bytes([good[name][0] ^ 1]) + good[name][1:])
     assert not is_whole(folder)
     assert ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer)) == folder
-    assert {p.name: p.read_bytes() for p in folder.iterdir()} == good
+    made = {p.name: p.read_bytes() for p in folder.iterdir()}
+    assert is_whole(folder)
+    assert made.pop("meta.json")
+    assert made == {name: data for name, data in good.items() if name != "meta.json"}
 
 
 def test_counts_say_what_the_policy_did(tmp_path: Path, tokenizer: Any) -> None:
@@ -113,9 +123,11 @@ def test_a_warning_stops_the_work_and_leaves_nothing(tmp_path: Path, tokenizer: 
 def test_what_an_attempt_left_half_made_does_not_count(tmp_path: Path, tokenizer: Any) -> None:
     source = write(tmp_path / "rows.jsonl", [" 1"])
     folder = ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer))
-    half = folder.with_name(f".{folder.name}.tmp")
+    half = folder.with_name(f".{folder.name}.0123.tmp")
     folder.rename(half)
     (half / "meta.json").unlink()
+    for path in half.iterdir():
+        os.utime(path, (0, 0))  # its maker has been dead for more than a day
     assert ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer)) == folder
     assert is_whole(folder)
     assert not half.exists()
@@ -160,11 +172,11 @@ def test_a_pair_is_over_long_when_one_of_its_answers_is(
     assert max(tokens.length(i) for i in range(len(tokens))) <= 20
 
 
-def test_prompts_know_their_lines_and_keep_their_room(tmp_path: Path, tokenizer: Any) -> None:
+def test_prompts_keep_their_rows_and_their_room(tmp_path: Path, tokenizer: Any) -> None:
     source = tmp_path / "prompts.jsonl"
-    source.write_text("".join(json.dumps({"prompt": "p" + " 1" * n}) + "\n" for n in (1, 40, 9)))
+    source.write_text("".join(json.dumps({"prompt": "p" + " 1" * n, "n": n, "é": [0.5]}) + "\n" for n in (1, 40, 9)))
     tokens = open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 19, "skip"), "prompt"))
-    assert tokens.lines.tolist() == [1, 3]
+    assert [tokens.object(i) for i in range(2)] == [{"prompt": "p" + " 1" * n, "n": n, "é": [0.5]} for n in (1, 9)]
     assert [tokenizer.decode(tokens.row(i)[0]) for i in range(2)] == ["p 1", "p" + " 1" * 9]
     assert [tokens.targets(i) for i in range(2)] == [0, 0]
     assert tokens.length(1) == 19

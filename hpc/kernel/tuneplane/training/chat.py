@@ -120,7 +120,7 @@ class Encoder:
             first = next((i for i, (a, b) in enumerate(zip(at, of, strict=False)) if a != b), min(len(at), len(of)))
             window = slice(max(0, first - 3), first + 3)
             found = f"token {first}: prompt {self._show(at[window])}, row {self._show(of[window])}"
-        return Reason(code, message, field=f"{self.source}:{row.line}", found=found)
+        return Reason(code, message, field=f"{row.file or self.source}:{row.line}", found=found)
 
     def _show(self, ids: list[int]) -> str:
         return repr([self.tokenizer.decode([i]) for i in ids])

@@ -63,7 +63,7 @@ class Distill(RowMethod):
         return whole.targets
 
     def lost(self, engine: Engine, tokens: Tokens, ids: Sequence[int], whole: Whole) -> tuple[Any, dict[str, float]]:
-        batch = self.batch([tokens.row(i) for i in ids])
+        batch = self.batch_of(tokens, ids)
         taught, _ = answer_logits(self.teacher, batch)
         logits, wanted = answer_logits(engine, batch)
         at, width = wanted != IGNORED, min(logits.shape[-1], taught.shape[-1])

@@ -21,7 +21,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """Right-padded rows on a device. `labels` outside the answers are -100; no answer begins before token `first`."""
+    """Right-padded rows, or sequences of several rows, on a device. `labels` outside the answers are -100; no answer begins before token `first`."""
 
     inputs: dict[str, Any]
     labels: Any
@@ -46,6 +46,34 @@ def collate(rows: Sequence[Row], pad_id: int, device: Any) -> Batch:
         torch.from_numpy(labels).to(device),
         min(prompt for _, prompt in rows),
     )
+
+
+def collate_packed(groups: Sequence[Sequence[Row]], pad_id: int, device: Any) -> Batch:
+    """`input_ids`, `position_ids` and labels of shape (groups, longest group): the rows of a group stand one behind the other in one sequence.
+
+    Positions begin anew with each row, and padding is a row of its own; without an `attention_mask` transformers reads from them that no row attends
+    to another. The first token of a row never is a label: it would be foretold by the row before it.
+    """
+    import numpy as np
+    import torch
+
+    width = max(sum(len(ids) for ids, _ in rows) for rows in groups)
+    inputs: Any = np.full((len(groups), width), pad_id, dtype=np.int64)
+    labels: Any = np.full((len(groups), width), IGNORED, dtype=np.int64)
+    positions: Any = np.zeros((len(groups), width), dtype=np.int64)
+    first = width
+    for line, rows in enumerate(groups):
+        at = 0
+        for ids, prompt in rows:
+            learnt = max(prompt, 1)
+            inputs[line, at : at + len(ids)] = ids
+            labels[line, at + learnt : at + len(ids)] = ids[learnt:]
+            positions[line, at : at + len(ids)] = np.arange(len(ids))
+            first, at = min(first, at + learnt), at + len(ids)
+        positions[line, at:] = np.arange(width - at)
+    made = (torch.from_numpy(array).to(device) for array in (inputs, positions, labels))
+    ids, places, wanted = made
+    return Batch({"input_ids": ids, "position_ids": places}, wanted, first)
 
 
 def answer_logits(model: Model, batch: Batch) -> tuple[Any, Any]:

@@ -12,7 +12,6 @@ from tuneplane.training.method import Outcome
 from tuneplane.training.program import Job
 from tuneplane.training.rewards import load_functions, score
 from tuneplane.training.rowmethod import RowMethod, add
-from tuneplane.training.rows import read_objects
 from tuneplane.training.sampling import Sample, Sampler, uniform
 from tuneplane.training.tables import GrpoSettings
 from tuneplane.training.tokens import Tokens
@@ -66,14 +65,9 @@ class Grpo(RowMethod):
     settings: GrpoSettings
 
     def prepare(self, job: Job, tokenizer: Any) -> None:
-        """Load the experiment's reward functions and the rows that they look at. Raises Refused."""
+        """Load the experiment's reward functions. Raises Refused."""
         self._tokenizer = tokenizer
         self._functions = load_functions(job.place.exp_dir, self.settings.reward_functions)
-        self._objects: dict[str, list[dict[str, Any]]] = {}
-        for name, tokens in (("train", self.train), ("validation", self.held_out)):
-            path = job.launch.input_path(name, job.place)
-            if tokens is not None and path is not None:
-                self._objects[name] = read_objects(path, tokens.lines.tolist())
 
     def examples_a_step(self) -> int:
         answers = self._round * self.settings.gradient_accumulation
@@ -110,7 +104,7 @@ class Grpo(RowMethod):
         self.on_first_batch()
         numbers = uniform(settings.seed, step, places, settings.max_completion_length)
         samples = self._draw(engine, [i for i in ids for _ in range(each)], self.train, numbers, settings.temperature)
-        rewards = self._rewards("train", [i for i in ids for _ in range(each)], samples)
+        rewards = self._rewards(self.train, [i for i in ids for _ in range(each)], samples)
         summed = torch.tensor(list(rewards.values()), dtype=torch.float64).sum(0).view(mine, each)
         prompts = [self.train.row(i)[0] for i in ids for _ in range(each)]
         rows: list[Row] = [
@@ -146,9 +140,9 @@ class Grpo(RowMethod):
     def _anyone(self, live: bool) -> bool:
         return self.peers.total([float(live)])[0] > 0
 
-    def _rewards(self, name: str, ids: Sequence[int], samples: Sequence[Sample]) -> dict[str, list[float]]:
+    def _rewards(self, tokens: Tokens, ids: Sequence[int], samples: Sequence[Sample]) -> dict[str, list[float]]:
         texts = [self._tokenizer.decode(s.ids, skip_special_tokens=True) for s in samples]
-        return score(self._functions, [self._objects[name][i] for i in ids], texts)
+        return score(self._functions, [tokens.object(i) for i in ids], texts)
 
     def _measured(self, engine: Engine, rows: Sequence[Row]) -> tuple[list[Any], list[Any]]:
         """Log-probabilities of the answer tokens under the model as it is and under the initial one, a micro batch each."""
@@ -226,7 +220,7 @@ class Grpo(RowMethod):
         sums: dict[str, float] = {}
         for share in self.shares_of(self.held_out):
             samples = self._draw(engine, share.ids, self.held_out, self._nothing(len(share.ids)), 0.0)
-            found = {f"reward_{n}": sum(v) for n, v in self._rewards("validation", share.ids, samples).items()}
+            found = {f"reward_{n}": sum(v) for n, v in self._rewards(self.held_out, share.ids, samples).items()}
             found["reward"] = sum(found.values())
             add(sums, found if share.counted else dict.fromkeys(found, 0.0))
         totals = self.peers.total(list(sums.values()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuneplane.training.engine import Engine
-from tuneplane.training.forward import Batch, Row, collate
+from tuneplane.training.forward import Batch, Row, collate, collate_packed
 from tuneplane.training.method import Outcome
 from tuneplane.training.peers import Peers
 from tuneplane.training.refusals import refuse
@@ -137,6 +137,15 @@ class RowMethod:
             out.append(Share(ids) if ids else Share([0], counted=False))
         return out
 
+    def batch_of(self, tokens: Tokens, examples: Sequence[int]) -> Batch:
+        """Examples of single answers as tensors: a row each, or, where they are packs, a sequence of several rows each."""
+        if tokens.packs is None:
+            return self.batch([tokens.row(i) for i in examples])
+        groups = [[tokens.row(i) for i in tokens.rows_of(example)] for example in examples]
+        made = collate_packed(groups, self._pad, self.peers.device)
+        self.on_first_batch()
+        return made
+
     def batch(self, rows: Sequence[Row]) -> Batch:
         """The rows as tensors on this rank's device."""
         made = collate(rows, self._pad, self.peers.device)
@@ -183,11 +192,13 @@ class RowMethod:
             )
 
     def fingerprint(self) -> dict[str, Any]:
+        meta, packs = self.train.meta, self.train.packs
         return {
             "train": {
-                "sha256": self.train.meta["source_sha256"],
-                "tokens": self.train.meta["key"],
-                "rows": self.train.examples,
+                "sha256": meta["source_sha256"],
+                "tokens": meta["key"],
+                "rows": meta["counts"]["kept"],
+                **({} if packs is None else {"packs": packs.meta["key"]}),
             },
             "total_steps": self.total_steps,
         }

@@ -1,4 +1,4 @@
-"""Rows of a JSONL file in one of four forms, checked line by line. Standard library only.
+"""Rows of JSONL and Parquet files in one of four forms, checked row by row. Standard library only, but for Parquet.
 
     answer      {"messages": [...]} or {"prompt": …, "completion": …}
     preference  {"prompt": …, "chosen": …, "rejected": …}, or `chosen` and `rejected` as whole conversations that differ in their last message
@@ -11,12 +11,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from tuneplane.record.canonical import CanonicalError, parse_json
-from tuneplane.training.refusals import Reason, Refused, refuse
+from tuneplane.contract.mapping import Mapper
+from tuneplane.training.refusals import Reason, Refused
+from tuneplane.training.source import Source, raw_rows
 
 MAX_FAULTS = 20
 """Faulty rows that are named before the reading stops."""
@@ -26,7 +28,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One example. `line` counts from 1. Conversations have `messages` (the last one is the answer), plain text has the two others.
+    """One example. `line` counts from 1 in `file`. Conversations have `messages` (the last one is the answer), plain text has the two others.
 
     A row that is `open` has no answer yet.
     """
@@ -36,17 +38,19 @@ class Row:
     prompt: str = ""
     completion: str = ""
     open: bool = False
+    file: str = ""
 
 
 @dataclass(frozen=True)
 class Example:
     """What a method takes at once: answers to one prompt, and for a judged answer whether it is good.
 
-    `rows` holds one answer, or of a preference the chosen and the rejected one.
+    `rows` holds one answer, or of a preference the chosen and the rejected one; `value` the whole object where that is wanted.
     """
 
     rows: tuple[Row, ...]
     good: bool = True
+    value: Any = None
 
     @property
     def line(self) -> int:
@@ -54,33 +58,41 @@ class Example:
 
 
 def read_rows(path: str | os.PathLike[str]) -> Iterator[Row]:
-    """Every row of the form `answer`, as `read_examples` gives them."""
-    return (example.rows[0] for example in read_examples(path, "answer"))
+    """Every row of one file of the form `answer`, as `read_examples` gives them."""
+    return (example.rows[0] for example in read_examples(Source("rows", (Path(path),), ""), "answer"))
 
 
-def read_examples(path: str | os.PathLike[str], form: str) -> Iterator[Example]:
-    """Every row in file order. Raises Refused, which names up to `MAX_FAULTS` faulty lines; empty lines are passed over."""
-    name, parse = os.path.basename(path), FORMS[form]
+def read_examples(source: Source, form: str, mapper: Mapper | None = None) -> Iterator[Example]:
+    """Every row in order of the files. Raises Refused, which names up to `MAX_FAULTS` faulty rows; empty lines are passed over.
+
+    With a `mapper` rows have its columns; those that it skips or drops are not given.
+    """
+    parse = FORMS[form]
     wrong: list[Reason] = []
-    try:
-        stream = open(path, "rb")  # noqa: SIM115 - closed below, open's own error is worded apart
-    except OSError as exc:
-        raise refuse("E-TRAIN-020", f"cannot be read: {exc.strerror}", field=os.fspath(path)) from exc
-    with stream:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                example = parse(parse_json(line), number)
-            except (CanonicalError, ValueError) as exc:
-                wrong.append(Reason("E-TRAIN-021", str(exc), field=f"{name}:{number}"))
-                if len(wrong) >= MAX_FAULTS:
-                    raise Refused(wrong) from None
-                continue
-            if not wrong:
-                yield example
+    for raw in raw_rows(source):
+        try:
+            if raw.fault:
+                raise ValueError(raw.fault)
+            example = _example(raw.value, raw.line, parse, mapper)
+        except ValueError as exc:
+            wrong.append(Reason("E-TRAIN-021", str(exc), field=f"{raw.file}:{raw.line}"))
+            if len(wrong) >= MAX_FAULTS:
+                break
+            continue
+        if example is not None and not wrong:
+            rows = tuple(replace(row, file=raw.file) for row in example.rows)
+            yield replace(example, rows=rows)
     if wrong:
         raise Refused(wrong)
+
+
+def _example(value: Any, line: int, parse: Callable[[Any, int], Example], mapper: Mapper | None) -> Example | None:
+    if mapper is None:
+        return parse(value, line)
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    found = mapper.take(value)
+    return None if found is None else parse(found, line)
 
 
 def parse_row(value: Any, line: int) -> Row:
@@ -143,27 +155,15 @@ def parse_judged(value: Any, line: int) -> Example:
 
 
 def parse_prompt(value: Any, line: int) -> Example:
-    """One parsed line as a prompt without an answer. Raises ValueError with the reason."""
+    """One parsed line as a prompt without an answer, and the whole line beside it. Raises ValueError with the reason."""
     if not isinstance(value, dict):
         raise ValueError("not an object")
     prompt = value.get("prompt")
     if isinstance(prompt, list):
-        return Example((Row(line, messages=_messages(prompt, "prompt", answer=False), open=True),))
+        return Example((Row(line, messages=_messages(prompt, "prompt", answer=False), open=True),), value=value)
     if not isinstance(prompt, str) or not prompt:
         raise ValueError("`prompt` is neither text nor a list of messages")
-    return Example((Row(line, prompt=prompt, open=True),))
-
-
-def read_objects(path: str | os.PathLike[str], lines: Iterable[int]) -> list[dict[str, Any]]:
-    """The parsed objects on these lines (from 1, rising), as they stand in the file."""
-    wanted, out = iter(lines), []
-    with open(path, "rb") as stream:
-        number = next(wanted, 0)
-        for at, line in enumerate(stream, 1):
-            if at == number:
-                out.append(dict(parse_json(line)))
-                number = next(wanted, 0)
-    return out
+    return Example((Row(line, prompt=prompt, open=True),), value=value)
 
 
 FORMS: dict[str, Callable[[Any, int], Example]] = {

@@ -21,4 +21,4 @@ class Supervised(RowMethod):
 
     def lost(self, engine: Engine, tokens: Tokens, ids: Sequence[int], whole: Whole) -> tuple[Any, dict[str, float]]:
         """Cross-entropy in fp32, summed over the answer tokens of these rows. Logits are made from the first answer token on only."""
-        return summed_loss(*answer_logits(engine, self.batch([tokens.row(i) for i in ids]))), {}
+        return summed_loss(*answer_logits(engine, self.batch_of(tokens, ids))), {}
