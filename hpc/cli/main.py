@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "validate": ("hpc.cli.project:validate", "Check an experiment without submitting it."),
     "submit": ("hpc.cli.submit:submit", "Package, admit, render and submit an experiment."),
     "admit": ("hpc.cli.submit:admit", "Admission of a job package from its bytes alone."),
+    "sweep": ("hpc.cli.sweep:sweep", "Sweeps: many variants as one job array; status, plot, stop."),
     "job": ("hpc.cli.job:job", "Jobs: ls, status, logs, stop, retry, resume, why."),
     "runs": ("hpc.cli.runs:runs", "Run records: audit."),
     "run": ("hpc.cli.runs:run", "One run: share."),

@@ -27,6 +27,7 @@ from hpc.errors import (
     store,
     submit,
     training,
+    sweep,
 )
 from hpc.errors.core import ErrorKind
 
@@ -46,6 +47,8 @@ AREAS = (
     frameworks,
     submit,
     runs,
+    plan,
+    sweep,
     data,
     hub,
     lock,

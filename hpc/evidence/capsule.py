@@ -23,6 +23,7 @@ from tuneplane.record.files import read_bytes, read_json
 from hpc.errors import Refusal, Refusals
 from hpc.submit import template
 from hpc.submit.batchscript import make_script
+from hpc.submit.pieces import Piece
 from hpc.submit.prepare import Prepared
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _render(
             root,
             prepared,
             fleet,
-            first=int(record["first_attempt"]),
+            Piece.of_record(record),
             nonce=record["nonce"],
             kind=record["kind"],
             cluster=record["cluster"],

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.contract.sweeps import RECORD
 from tuneplane.record.digest import FileEntry
 from tuneplane.record.events import EventWriter
 from tuneplane.record.files import read_json
@@ -14,8 +15,9 @@ from tuneplane.record.files import read_json
 from hpc.errors import Refusals
 from hpc.submit import package
 from hpc.submit.again import load_prepared
-from hpc.submit.dispatch import Clock, Submitted, dispatch, slurm_of
+from hpc.submit.dispatch import Clock, Submitted, slurm_of
 from hpc.submit.intents import IntentBook
+from hpc.submit.pieces import dispatch_whole
 from hpc.submit.pipeline import admit, ensure_owner_folder, new_run
 from hpc.submit.usage import newest_number, queued_jobs
 
@@ -75,12 +77,12 @@ def repeat(around: Around, run: RunPaths, *, clock: Clock, sleep: Callable[[floa
             if slurm is not None and (
                 faults := [
                     *check_dependency(slurm, around.user, prepared.options),
-                    *check_array(slurm, prepared.options),
+                    *(check_array(slurm, prepared.options) if RECORD not in records else ()),
                 ]
             ):
                 raise Refusals(faults)
             admit(around, new, clock, queued_jobs(slurm, around.user) if slurm else None)
-            done = dispatch(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
+            done = dispatch_whole(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
         except BaseException:
             _forget(around.root, around.user, new)
             raise

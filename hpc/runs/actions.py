@@ -80,7 +80,10 @@ def stop(run: RunPaths, facts: Facts, state: RunState, actor: Actor, slurm: Call
             pass  # asked before; asking Slurm again does no harm
     if fresh:
         record(run, actor, "stop", "stopping", "running", "stop requested")
-    return _stop_local(run, submission) if submission.kind == "local" else _stop_slurm(submission, actor, slurm())
+    if submission.kind == "local":
+        return _stop_local(run, submission)
+    parts = facts.submissions if submission.tasks is not None else (submission,)
+    return "; ".join(_stop_slurm(part, actor, slurm()) for part in parts)
 
 
 def _stop_slurm(submission: Submission, actor: Actor, slurm: Slurm) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
-from hpc.runs.records import Facts
+from hpc.runs.records import Facts, Submission
 from hpc.runs.state import GRACE_S, Look, RunState, decide, is_ours
+from hpc.slurm.query import JobRow
 from hpc.spec.jobids import JobId
 
 ORDER: Final = (
@@ -17,11 +19,11 @@ ORDER: Final = (
 
 
 def is_array(facts: Facts, look: Look) -> bool:
-    """Whether the newest submission is an array, by its elements' records or by what Slurm shows."""
+    """Whether the newest submission is an array, by its record, its elements' records or what Slurm shows."""
     submission = facts.last_submission
     if submission is None or submission.kind != "slurm":
         return False
-    if facts.elements:
+    if facts.elements or submission.tasks is not None:
         return True
     rows = (JobId.parse(r.job_id) for r in (*look.queue, *look.history) if is_ours(r, submission))
     return any(str(i.job) == submission.job_id and (i.task is not None or i.tasks) for i in rows)
@@ -33,12 +35,12 @@ def decide_run(facts: Facts, look: Look, now: float, *, grace_s: float = GRACE_S
         return decide(facts, look, now, grace_s=grace_s)
     found = elements(facts, look, now, grace_s=grace_s)
     waiting = _waiting(facts, look)
-    every = [*found.values(), *([waiting] if waiting else [])]
+    every = [*found.values(), *(state for state, _ in waiting)]
+    if not every:  # submitted, and neither Slurm nor a record shows a part of it yet
+        return decide(facts, look, now, grace_s=grace_s)
     chosen = min(every, key=lambda s: ORDER.index(s.cls))
     counts = Counter(s.cls for s in found.values())
-    words = [f"{counts[c]} {c}" for c in ORDER if counts[c]]
-    if waiting:
-        words.append(f"{JobId.parse(waiting.job_id).tasks} {waiting.cls}")
+    words = [f"{counts[c]} {c}" for c in ORDER if counts[c]] + [f"{text} {state.cls}" for state, text in waiting]
     element = next((n for n, s in found.items() if s is chosen), None)
     return replace(
         chosen, message=f"elements: {', '.join(words)}", final=all(s.final for s in every), element=element,
@@ -47,26 +49,63 @@ def decide_run(facts: Facts, look: Look, now: float, *, grace_s: float = GRACE_S
 
 
 def elements(facts: Facts, look: Look, now: float, *, grace_s: float = GRACE_S) -> dict[int, RunState]:
-    """Each element that has records or that Slurm shows by its own id."""
-    submission = facts.submissions[-1]
-    attempts = dict(facts.elements)
-    rows = [JobId.parse(r.job_id) for r in (*look.queue, *look.history) if is_ours(r, submission)]
-    indices = set(attempts) | {i.task for i in rows if str(i.job) == submission.job_id and i.task is not None}
+    """Each element that has records or that Slurm shows by its own id, judged by the newest submission that it is of."""
+    attempts, seen = dict(facts.elements), _Seen.of(facts, look)
     out = {}
-    for index in sorted(indices):
-        own = replace(submission, job_id=f"{submission.job_id}_{index}")
-        part = replace(facts, submissions=(*facts.submissions[:-1], own), attempts=attempts.get(index, ()), elements=())
-        out[index] = replace(decide(part, look, now, grace_s=grace_s), element=index)
+    for index in sorted(set(attempts) | set(seen.indices(facts))):
+        submission = submission_of(facts, index)
+        task = index - submission.offset
+        own = replace(submission, job_id=f"{submission.job_id}_{task}")
+        queue, history = seen.rows(submission.job_id, task)
+        part = replace(facts, submissions=(own,), attempts=attempts.get(index, ()), elements=())
+        only = replace(look, queue=queue, history=history)
+        out[index] = replace(decide(part, only, now, grace_s=grace_s), element=index)
     return out
 
 
-def _waiting(facts: Facts, look: Look) -> RunState | None:
-    """The elements that Slurm shows as one pending rest, `123_[4-9]`."""
-    submission = facts.submissions[-1]
+def submission_of(facts: Facts, index: int) -> Submission:
+    """The newest submission that an element is of; the newest of all where no record says."""
+    return next((s for s in reversed(facts.submissions) if s.is_of(index)), facts.submissions[-1])
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Slurm's rows of an array's jobs by job and task, sorted once: there may be thousands."""
+
+    queue: dict[tuple[str, int], list[JobRow]]
+    history: dict[tuple[str, int], list[JobRow]]
+
+    @classmethod
+    def of(cls, facts: Facts, look: Look) -> _Seen:
+        jobs = {s.job_id: s for s in facts.submissions}
+        found: list[dict[tuple[str, int], list[JobRow]]] = []
+        for rows in (look.queue, look.history):
+            sorted_rows: dict[tuple[str, int], list[JobRow]] = {}
+            for row in rows:
+                name = JobId.parse(row.job_id)
+                submission = jobs.get(str(name.job))
+                if submission is not None and name.task is not None and is_ours(row, submission):
+                    sorted_rows.setdefault((submission.job_id, name.task), []).append(row)
+            found.append(sorted_rows)
+        return cls(*found)
+
+    def rows(self, job_id: str, task: int) -> tuple[tuple[JobRow, ...], tuple[JobRow, ...]]:
+        return tuple(self.queue.get((job_id, task), ())), tuple(self.history.get((job_id, task), ()))
+
+    def indices(self, facts: Facts) -> Iterator[int]:
+        offsets = {s.job_id: s.offset for s in facts.submissions}
+        yield from (offsets[job] + task for job, task in (*self.queue, *self.history))
+
+
+def _waiting(facts: Facts, look: Look) -> list[tuple[RunState, str]]:
+    """The elements that Slurm shows as one pending rest, `123_[4-9]`, a part of a large array each, with what is said of them."""
+    out = []
+    jobs = {s.job_id: s for s in facts.submissions}
     for row in look.queue:
-        found = JobId.parse(row.job_id)
-        if str(found.job) == submission.job_id and found.tasks and is_ours(row, submission) and row.active:
-            plain = replace(facts, attempts=(), elements=())
+        name = JobId.parse(row.job_id)
+        submission = jobs.get(str(name.job))
+        if submission is not None and name.tasks and is_ours(row, submission) and row.active:
+            plain = replace(facts, submissions=(submission,), attempts=(), elements=())
             only = replace(look, queue=(replace(row, job_id=submission.job_id),), history=())
-            return replace(decide(plain, only, 0.0), job_id=row.job_id)
-    return None
+            out.append((replace(decide(plain, only, 0.0), job_id=row.job_id), name.tasks))
+    return out

@@ -15,23 +15,29 @@ def _scale(value: float, low: float, high: float, cells: int) -> int:
 
 def chart(points: Sequence[Point], *, title: str, width: int = 72, height: int = 14) -> str:
     """`points` (x ascending) as lines of text, `width` characters of plot area wide and `height` high, with the extremes on the axes."""
-    xs, ys = [p[0] for p in points], [p[1] for p in points]
-    low, high = min(ys), max(ys)
+    return overlay([points], title=title, width=width, height=height)
+
+
+def overlay(lines: Sequence[Sequence[Point]], *, title: str, width: int = 72, height: int = 14) -> str:
+    """Several lines in one plot, on common axes; none of them may be empty."""
+    xs, ys = ([point[i] for points in lines for point in points] for i in (0, 1))
+    left_x, right_x, low, high = min(xs), max(xs), min(ys), max(ys)
     dots_x, dots_y = width * 2, height * 4
     cells = [[0] * width for _ in range(height)]
-    last: tuple[int, int] | None = None
-    for x, y in points:
-        now = (_scale(x, xs[0], xs[-1], dots_x), dots_y - 1 - _scale(y, low, high, dots_y))
-        for column, row in _between(last or now, now):
-            cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
-        last = now
+    for points in lines:
+        last: tuple[int, int] | None = None
+        for x, y in points:
+            now = (_scale(x, left_x, right_x, dots_x), dots_y - 1 - _scale(y, low, high, dots_y))
+            for column, row in _between(last or now, now):
+                cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
+            last = now
     labels = [f"{high:.4g}", *[""] * (height - 2), f"{low:.4g}"]
     margin = max(len(label) for label in labels)
     body = [
         f"{label:>{margin}} ┤{''.join(chr(0x2800 + c) for c in line)}"
         for label, line in zip(labels, cells, strict=True)
     ]
-    left, right = f"{xs[0]:g}", f"{xs[-1]:g}"
+    left, right = f"{left_x:g}", f"{right_x:g}"
     axis = " " * margin + " └" + "─" * width
     return "\n".join([title, *body, axis, f"{'':>{margin}}  {left}{right:>{width - len(left)}}"])
 
@@ -45,13 +51,23 @@ def _between(one: tuple[int, int], other: tuple[int, int]) -> list[tuple[int, in
 
 def write_png(points: Sequence[Point], path: Path, *, title: str, name: str) -> None:
     """The same as a picture, 1200 x 600. Raises ImportError without matplotlib, OSError."""
+    write_lines([("", points)], path, title=title, name=name)
+
+
+def write_lines(lines: Sequence[tuple[str, Sequence[Point]]], path: Path, *, title: str, name: str) -> None:
+    """Several lines, each under its label; up to twelve are told apart by a legend. Raises ImportError without matplotlib, OSError."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(12, 6), dpi=100)
-    axes.plot([p[0] for p in points], [p[1] for p in points], linewidth=1.5)
+    for label, points in lines:
+        axes.plot(
+            [p[0] for p in points], [p[1] for p in points], linewidth=1.5 if len(lines) == 1 else 0.9, label=label
+        )
+    if 1 < len(lines) <= 12:
+        axes.legend(fontsize="small")
     axes.set(title=title, xlabel="step", ylabel=name)
     axes.grid(alpha=0.3)
     figure.tight_layout()

@@ -77,7 +77,7 @@ def gather(
     run: RunPaths, attempt: int | None, element: int | None = None, *, limits: Thresholds = BUILTIN.thresholds
 ) -> Clues:
     """Read the attempt's records and the ends of its logs, of one element if the run is an array. What cannot be read is left out."""
-    batch = sources(run, kind="batch")
+    batch = sources(run, kind="batch", element=element)
     batch_lines = _tail(batch[-1], 200) if batch else []
     memory = next((line for line in batch_lines if _MEMORY.search(line.text)), None)
     shown = tuple(plain(line.text) for line in batch_lines[-5:])

@@ -20,10 +20,11 @@ from tuneplane.contract.layout import AttemptPaths, RunPaths
 from tuneplane.record.files import open_regular
 
 from hpc.errors import Refusal
-from hpc.runs.records import numbers
+from hpc.runs.records import numbers, read_submissions
 
 _TIMED: Final = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z) ?(.*)$", re.DOTALL)
 _SOURCE: Final = re.compile(r"^(rank|node)-(\d+)\.log$")
+_ELEMENT: Final = re.compile(r"^(\d{1,9})_(\d{1,8})\.log$")
 _BLOCK: Final = 1 << 16
 _LONGEST: Final = 1 << 20
 """A line longer than this is cut, so that a file without newlines cannot flood a terminal."""
@@ -73,8 +74,8 @@ def sources(
 ) -> list[Source]:
     """The log files that exist now. `kind`: rank, node or batch (the submission's own output). Of an array all elements, or one."""
     if kind == "batch":
-        found = [Source(n, "batch", n, run.batch / f"{n}.log") for n in numbers(run.batch, ".log")]
-        return [s for s in found if attempt is None or s.attempt == attempt]
+        found = [Source(n, "batch", n, run.batch / f"{n}.log") for n in numbers(run.batch, ".log")] + _of_elements(run)
+        return [s for s in found if attempt in (None, s.attempt) and element in (None, s.element)]
     out = []
     indices = [element] if element is not None else [None, *numbers(run.array)]
     for index in indices:
@@ -82,6 +83,17 @@ def sources(
         for n in numbers(part.attempts) if attempt is None else [attempt]:
             out += _in_attempt(part.attempt(n), kind, number, index)
     return sorted(out, key=lambda s: (s.attempt, s.element or 0, s.number))
+
+
+def _of_elements(run: RunPaths) -> list[Source]:
+    """The batch logs of an array's elements, `<first attempt>_<Slurm's index>.log`."""
+    try:
+        matches = [m for name in os.listdir(run.batch) if (m := _ELEMENT.match(name))]
+    except OSError:
+        return []
+    offsets = {s.first_attempt: s.offset for s in read_submissions(run, {})} if matches else {}
+    found = [(int(m[1]), int(m[2]) + offsets.get(int(m[1]), 0), run.batch / m[0]) for m in matches]
+    return [Source(first, "batch", first, path, index) for first, index, path in sorted(found)]
 
 
 def _in_attempt(paths: AttemptPaths, kind: str, number: int | None, element: int | None) -> list[Source]:

@@ -150,8 +150,9 @@ def _job_ids(all_facts: Iterable[Facts], fleet: str) -> list[str]:
     for facts in all_facts:
         last, attempt = facts.last_submission, facts.last_attempt
         over = attempt is not None and attempt.end is not None and not attempt.runs_again
-        if last is not None and last.kind == "slurm" and last.fleet == fleet and not over and last.job_id[:1].isdigit():
-            out.append(last.job_id.partition("_")[0].partition("+")[0])
+        if last is not None and last.kind == "slurm" and last.fleet == fleet and not over:
+            jobs = (s.job_id for s in (facts.submissions if last.tasks is not None else (last,)))
+            out += [job.partition("_")[0].partition("+")[0] for job in jobs if job[:1].isdigit()]
     return out
 
 

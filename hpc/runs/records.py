@@ -10,6 +10,8 @@ from tuneplane.contract.layout import AttemptPaths, RunPaths
 from tuneplane.record.files import read_bytes, read_json
 from tuneplane.record.times import parse_utc
 
+from hpc.errors import Refusal
+from hpc.spec.arrays import ArraySpec, parse_array
 from hpc.spec.text import escaped
 
 
@@ -29,6 +31,10 @@ class Submission:
     pid_start: int | None = None
     script_sha256: str = ""
     adopted: bool = False
+    offset: int = 0
+    """What an element's index is above Slurm's own, in a part of a large array."""
+    tasks: ArraySpec | None = None
+    """Slurm's indices of a part of an array; None where the record does not say, as older ones."""
 
     @classmethod
     def from_json(cls, value: Any) -> Submission:
@@ -52,7 +58,23 @@ class Submission:
             pid_start=ticks if known else None,
             script_sha256=_word(value.get("script_sha256", "")),
             adopted=bool(value.get("adopted", False)),
+            offset=int((value.get("array") or {}).get("offset", 0)),
+            tasks=_tasks(value.get("array")),
         )
+
+    def is_of(self, index: int) -> bool:
+        """Whether this submission is of an element; of every one where the record does not say."""
+        return self.tasks is None or any(index - self.offset in part for part in self.tasks.ranges)
+
+
+def _tasks(value: Any) -> ArraySpec | None:
+    """Raises ValueError for what is no array."""
+    if not value:
+        return None
+    try:
+        return parse_array(str(value["tasks"]))
+    except Refusal as exc:
+        raise ValueError(str(exc)) from exc
 
 
 @dataclass(frozen=True)
@@ -146,24 +168,29 @@ def numbers(folder: os.PathLike[str], suffix: str = "") -> list[int]:
 def read_facts(run: RunPaths) -> Facts:
     """What the folder says. Does not raise for damaged or unreadable records; they are in `problems`."""
     problems: dict[str, str] = {}
-    submissions = []
-    for number in numbers(run.submissions, ".json"):
-        path = run.submissions / f"{number}.json"
-        value = _record(path, problems)
-        try:
-            if value is not None:
-                submissions.append(Submission.from_json(value))
-        except (KeyError, TypeError, ValueError) as exc:
-            problems[str(path)] = f"not a submission: {exc!r}"
     return Facts(
         run,
-        tuple(submissions),
+        read_submissions(run, problems),
         _attempts(run, problems),
         (run.root / "stop_requested").exists(),
         run.report.exists(),
         tuple((n, _attempts(run.element(n), problems)) for n in numbers(run.array)),
         problems,
     )
+
+
+def read_submissions(run: RunPaths, problems: dict[str, str]) -> tuple[Submission, ...]:
+    """Every submission by its first attempt; what cannot be used goes into `problems`."""
+    found = []
+    for number in numbers(run.submissions, ".json"):
+        path = run.submissions / f"{number}.json"
+        value = _record(path, problems)
+        try:
+            if value is not None:
+                found.append(Submission.from_json(value))
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
+            problems[str(path)] = f"not a submission: {exc!r}"
+    return tuple(found)
 
 
 def _attempts(part: RunPaths, problems: dict[str, str]) -> tuple[Attempt, ...]:

@@ -32,6 +32,11 @@ class ArraySpec:
         return sum(len(r) for r in self.ranges)
 
     @property
+    def at_once(self) -> int:
+        """How many of its tasks can run at the same time."""
+        return min(self.count, self.limit or self.count)
+
+    @property
     def highest(self) -> int:
         return max(r[-1] for r in self.ranges)
 

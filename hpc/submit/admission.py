@@ -130,7 +130,8 @@ def quota_refusals(spec: JobSpec, site: Site, owner: str, used: Usage, *, waits:
                 f"{owner} would hold {used.gpus + mine} GPUs ({used.gpus} queued or running and {mine} here)",
                 field="spec.resources.pools",
                 found=used.gpus + mine,
-                allowed=f"at most {gpus}" + (f"; --max-running or %N lets fewer of the {at_once} elements run at once" if array else ""),
+                allowed=f"at most {gpus}"
+                + (f"; --max-running or %N lets fewer of the {at_once} elements run at once" if array else ""),
             )
         )
     if used.jobs + 1 > jobs:
@@ -282,7 +283,9 @@ def _sweep_refusals(
 
     record = _record(run, f".tuneplane/{VARIANTS}", {e.path: e for e in entries})
     sweep, faults = table_refusals(record, launch.get("options") or {}, launch.get("inputs") or {})
-    return faults + (variant_refusals(sweep, recipe, spec.spec.framework.version, spec.spec.hyperparams) if sweep else [])
+    return faults + (
+        variant_refusals(sweep, recipe, spec.spec.framework.version, spec.spec.hyperparams) if sweep else []
+    )
 
 
 def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str], Usage]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
-from hpc.submit.dispatch import Clock, Submitted, dispatch, slurm_of
+from hpc.submit.dispatch import Clock, Submitted, slurm_of
+from hpc.submit.pieces import dispatch_whole, next_first, unfinished
 from hpc.submit.prepare import Around, Prepared
 from hpc.submit.usage import holds, newest_number, queued_jobs, usage_of
 
@@ -57,11 +58,14 @@ def resubmit(
     clock: Clock,
     sleep: Callable[[float], None],
 ) -> Submitted:
-    """Submit the next attempt. `resume` needs a complete checkpoint; without it (retry) training starts where its checkpoints are, or anew.
+    """Submit the next attempt, of an array those elements that are not done.
+
+    `resume` needs a complete checkpoint; without it (retry) training starts where its checkpoints are, or anew.
 
     Raises Refusal E-SUBMIT-090 while the run is queued or running, E-SUBMIT-091 without a checkpoint to resume from; Refusals E-SUBMIT-072
     and -073 where the quota has no room for it now.
     """
+    from hpc.spec.arrays import parse_array
     from hpc.store.locks import held
     from hpc.submit.admission import quota_refusals
 
@@ -78,12 +82,26 @@ def resubmit(
         local = any(f.kind == "local" for f in site.fleets.values())
         if faults := quota_refusals(prepared.spec, site, user, usage_of(root, user, queued, local=local)):
             raise Refusals(faults)
-        if resume and not (run.checkpoints / "latest.json").is_file():
+        if resume and not any((part.checkpoints / "latest.json").is_file() for part in _parts(run)):
             raise Refusal("E-SUBMIT-091", f"{run.run_id} has no complete checkpoint", field=run.run_id)
-        if (run.root / "stop_requested").exists():
-            os.rename(run.root / "stop_requested", run.root / f"stop_requested.{newest_number(run, 'attempts') or 0}")
+        for part in _parts(run):
+            if (part.root / "stop_requested").exists():
+                number = newest_number(part, "attempts") or 0
+                os.rename(part.root / "stop_requested", part.root / f"stop_requested.{number}")
         around = Around(root, site, user, uid)
-        return dispatch(around, prepared, first=next_number(run), clock=clock, sleep=sleep, slurm=slurm)
+        text = str(prepared.options.get("array") or "")
+        indices = unfinished(run, parse_array(text)) if text else None
+        first = next_first(run) if text else next_number(run)
+        return dispatch_whole(around, prepared, first=first, clock=clock, sleep=sleep, slurm=slurm, indices=indices)
+
+
+def _parts(run: RunPaths) -> list[RunPaths]:
+    """The run, and the elements of its array."""
+    try:
+        names = sorted(int(n) for n in os.listdir(run.array) if n.isascii() and n.isdecimal())
+    except FileNotFoundError:
+        names = []
+    return [run, *map(run.element, names)]
 
 
 def next_number(run: RunPaths) -> int:

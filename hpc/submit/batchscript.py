@@ -16,6 +16,7 @@ from hpc.errors import Refusal
 from hpc.spec.durations import parse_time
 from hpc.submit import directives, template
 from hpc.submit.launchplan import is_per_node
+from hpc.submit.pieces import Piece
 
 if TYPE_CHECKING:
     from hpc.site.sitefile import Fleet
@@ -80,7 +81,7 @@ def _warning_signal(prepared: Prepared) -> str | None:
 
 
 def _settings(
-    root: StorageRoot, prepared: Prepared, fleet: Fleet, cluster: str, first: int, nonce: str, time_s: int | None
+    root: StorageRoot, prepared: Prepared, fleet: Fleet, cluster: str, piece: Piece, nonce: str, time_s: int | None
 ) -> dict[str, str]:
     launch, runtime, kernel = prepared.records["launch.json"], prepared.runtime, prepared.kernel
     pools = zip(prepared.spec.spec.resources.pools, prepared.pool_profiles, strict=True)
@@ -91,7 +92,7 @@ def _settings(
         "TP_RUN_ID": prepared.run.run_id,
         "TP_WORK": plain_path(prepared.work, "work"),
         "TP_ADMISSION": str(prepared.work.parent / "admission.json"),
-        "TP_FIRST_ATTEMPT": str(first),
+        "TP_FIRST_ATTEMPT": str(piece.first),
         "TP_NONCE": nonce,
         "TP_CLUSTER": cluster,
         "TP_NODES": str(launch["shape"]["nodes"]),
@@ -111,6 +112,8 @@ def _settings(
         "TP_OUTPUT": "",
         "TP_NV": "",
     }
+    if piece.offset:
+        out["TP_ARRAY_OFFSET"] = str(piece.offset)
     if runtime is not None:
         from hpc.sif.apptainer import Apptainer
 
@@ -133,22 +136,26 @@ def template_name(prepared: Prepared, kind: str) -> str:
     if kind == "local":
         return "local.sh.j2"
     pools = prepared.records["launch.json"]["shape"]["pools"]
-    return "custom.sbatch.j2" if is_per_node(prepared.recipe) or len(pools) > 1 else "train.sbatch.j2"
+    general = is_per_node(prepared.recipe) or len(pools) > 1 or prepared.options.get("array")
+    return "custom.sbatch.j2" if general else "train.sbatch.j2"
 
 
 def make_script(
-    root: StorageRoot, prepared: Prepared, fleet: Fleet, *, first: int, nonce: str, kind: str, cluster: str
+    root: StorageRoot, prepared: Prepared, fleet: Fleet, piece: Piece, *, nonce: str, kind: str, cluster: str
 ) -> Script:
-    """Render the script of the submission whose first attempt is `first`. Raises Refusal(s) E-SUBMIT-01x, -02x."""
-    run = prepared.run
+    """Render the script of one submission. Raises Refusal(s) E-SUBMIT-01x, -02x."""
+    run, first = prepared.run, piece.first
     # Said either way: the cluster's JobRequeue could forbid what the spec allows, or restart what it does not.
     options = {**prepared.options, "requeue": bool(prepared.records["launch.json"]["policies"]["requeue_on"])}
+    if piece.tasks:
+        options["array"] = piece.tasks
     time_s = parse_time(str(options["time"])) if options.get("time") else None
     pools = [p.model_dump() for p in prepared.spec.spec.resources.pools]
     identity = directives.Identity(
         job_name=f"{run.exp}.{run.run_id}.{first}",
         comment=f"tp:{run.run_id}:{nonce}",
-        log=f"{plain_path(run.batch, 'run')}/{first}.log",
+        # Elements at once would write over each other in one file, and take each other's ends for their own.
+        log=f"{plain_path(run.batch, 'run')}/{first}{'_%a' if options.get('array') else ''}.log",
         chdir=plain_path(run.root, "run"),
     )
     profiles = [p.model_dump() for p in prepared.pool_profiles]
@@ -160,9 +167,16 @@ def make_script(
         lines = directives.render(blocks)
     name = template_name(prepared, kind)
     about = f"{run.exp}, {run.run_id}, {prepared.recipe.id} {prepared.recipe.version}; made by tp, frozen, not meant to be edited"
-    settings = _settings(root, prepared, fleet, cluster, first, nonce, time_s)
+    settings = _settings(root, prepared, fleet, cluster, piece, nonce, time_s)
     text = template.render(root, name, directives=lines, about=about, settings=settings)
     source = template.find(root, name)
+    if piece.offset and "TP_ARRAY_OFFSET" not in source.text():
+        raise Refusal(
+            "E-SUBMIT-024",
+            "the template does not add TP_ARRAY_OFFSET to the array's index",
+            field=str(source.path),
+            allowed="the lines of the shipped template: `tp template diff`",
+        )
     return Script(
         text,
         str(source.path),

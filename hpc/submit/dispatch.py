@@ -19,12 +19,13 @@ from hpc.errors import Refusal
 from hpc.slurm.commands import Slurm
 from hpc.submit.batchscript import Script, make_script
 from hpc.submit.intents import Intent, IntentBook, Submitter, find_job, settle_open
+from hpc.submit.pieces import Piece
 from hpc.submit.prepare import Around, Prepared
 
 if TYPE_CHECKING:
     from hpc.site.sitefile import Fleet, Site
-
     from hpc.submit.following import Followed
+
 
 @dataclass(frozen=True)
 class Clock:
@@ -44,10 +45,10 @@ class Submitted:
     job_name: str
     warnings: tuple[str, ...]
     script: Script
-
     job_ids: tuple[str, ...] = ()
     """Of an array every part's job; of anything else nothing more than `job_id`."""
     followed: tuple[Followed, ...] = ()
+
 
 def slurm_of(fleet: Fleet, site: Site) -> Slurm:
     return Slurm(
@@ -99,8 +100,8 @@ def _to_slurm(prepared: Prepared, intent: Intent, script: Script, slurm: Slurm, 
     return {"job_id": job_id, "removed_environment": list(slurm.scrubbed().removed)}
 
 
-def _intent(prepared: Prepared, first: int, nonce: str, fleet: Fleet, script: Script, now: str) -> Intent:
-    run = prepared.run
+def _intent(prepared: Prepared, piece: Piece, nonce: str, fleet: Fleet, script: Script, now: str) -> Intent:
+    run, first = prepared.run, piece.first
     name, comment = f"{run.exp}.{run.run_id}.{first}", f"tp:{run.run_id}:{nonce}"
     facts = {
         "kind": fleet.kind, "fleet": prepared.fleet, "cluster": fleet.cluster, "job_name": name, "nonce": nonce,
@@ -119,13 +120,19 @@ def _tell(run: RunPaths, first: int, facts: dict[str, Any], what: str, now: Call
 
 
 def dispatch(
-    around: Around, prepared: Prepared, *, first: int, clock: Clock, sleep: Callable[[float], None], slurm: Slurm | None
+    around: Around,
+    prepared: Prepared,
+    piece: Piece,
+    *,
+    clock: Clock,
+    sleep: Callable[[float], None],
+    slurm: Slurm | None,
 ) -> Submitted:
-    """Freeze the script of the submission whose first attempt is `first`, and hand it to the fleet. Raises Refusal."""
-    fleet, run = around.site.fleets[prepared.fleet], prepared.run
+    """Freeze the script of one submission, and hand it to the fleet. Raises Refusal."""
+    fleet, run, first = around.site.fleets[prepared.fleet], prepared.run, piece.first
     nonce = clock.token(8)
-    script = make_script(around.root, prepared, fleet, first=first, nonce=nonce, kind=fleet.kind, cluster=fleet.cluster)
-    intent = _intent(prepared, first, nonce, fleet, script, clock.now())
+    script = make_script(around.root, prepared, fleet, piece, nonce=nonce, kind=fleet.kind, cluster=fleet.cluster)
+    intent = _intent(prepared, piece, nonce, fleet, script, clock.now())
     write_new(intent.script, script.text.encode(), mode=0o555)
     book = IntentBook(around.root.user_state(around.user) / "intents")
     if slurm is None:

@@ -24,6 +24,7 @@ JOB_SECTIONS = (
     "framework",
     "plugins",
     "display_name",
+    "sweep",
 )
 
 
@@ -57,6 +58,8 @@ class Flags:
     requeue_on: str = ""
     max_attempts: int = 0
     slurm: Mapping[str, Any] = field(default_factory=dict)
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    """The table of variants, where the job is a sweep; `slurm` then has its array."""
     allow_dirty: bool = False
     no_validate: bool = False
 

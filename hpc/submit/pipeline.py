@@ -20,8 +20,9 @@ from hpc.submit import admission, enforce, following, package
 from hpc.submit.ahead import Ahead
 from hpc.submit.batchscript import Script, make_script
 from hpc.submit.data import make_ready
-from hpc.submit.dispatch import Clock, Submitted, dispatch, slurm_of
+from hpc.submit.dispatch import Clock, Submitted, slurm_of
 from hpc.submit.intents import IntentBook
+from hpc.submit.pieces import Piece, dispatch_whole
 from hpc.submit.prepare import Around, InProject, Prepared, prepare
 from hpc.submit.usage import Queued, newest_number, open_submission, queued_jobs, recent_runs, usage_of
 
@@ -44,7 +45,7 @@ def preview(around: InProject, experiment: Experiment, flags: Flags, clock: Cloc
     prepared = prepare(around, experiment, flags, run)
     fleet = around.site.fleets[prepared.fleet]
     return prepared, make_script(
-        around.root, prepared, fleet, first=0, nonce="0" * 16, kind=fleet.kind, cluster=fleet.cluster
+        around.root, prepared, fleet, Piece(0), nonce="0" * 16, kind=fleet.kind, cluster=fleet.cluster
     )
 
 
@@ -133,7 +134,6 @@ def submit(
         except BaseException:
             _forget(packed.run, state)
             raise
-        return replace(done, warnings=(*done.warnings, *_complete_lock(experiment, prepared)))
         try:
             done = dispatch_whole(around, prepared, first=0, clock=clock, sleep=sleep, slurm=slurm)
         except BaseException:
@@ -142,6 +142,7 @@ def submit(
                 following.forget_all(planned)
             raise
         done = replace(done, followed=tuple(following.submit_all(around, planned, clock=clock, sleep=sleep)))
+        return replace(done, warnings=(*done.warnings, *_complete_lock(experiment, prepared)))
 
 
 def _complete_lock(experiment: Experiment, prepared: Prepared) -> list[str]:
@@ -161,7 +162,9 @@ def _check_with_slurm(slurm: Slurm, user: str, prepared: Prepared) -> None:
     """What Slurm would take and never start. Raises Refusals E-SUBMIT-063, -064."""
     from hpc.submit.preflight import check_array, check_dependency
 
-    faults = [*check_dependency(slurm, user, prepared.options), *check_array(slurm, prepared.options)]
+    faults = check_dependency(slurm, user, prepared.options)
+    if "variants.json" not in prepared.records:  # an array of the user's own numbers is not renumbered for them
+        faults += check_array(slurm, prepared.options)
     if faults:
         raise Refusals(faults)
 

@@ -10,6 +10,7 @@ from hpc.errors import Refusal
 from hpc.slurm.commands import Slurm
 from hpc.spec.arrays import parse_array
 from hpc.spec.dependencies import parse_dependency
+from hpc.submit.pieces import ranges
 
 FIELD = "spec.slurm.dependency"
 NEEDS_SUCCESS = ("afterok", "aftercorr")
@@ -116,14 +117,4 @@ def array_chunks(text: str, max_array_size: int) -> list[tuple[int, str]]:
     chunks: dict[int, list[int]] = {}
     for index in spec:
         chunks.setdefault(index // max_array_size, []).append(index % max_array_size)
-    return [(number * max_array_size, ",".join(_ranges(indices)) + limit) for number, indices in sorted(chunks.items())]
-
-
-def _ranges(indices: list[int]) -> list[str]:
-    out: list[list[int]] = []
-    for index in sorted(indices):
-        if out and index == out[-1][1] + 1:
-            out[-1][1] = index
-        else:
-            out.append([index, index])
-    return [str(a) if a == b else f"{a}-{b}" for a, b in out]
+    return [(number * max_array_size, ",".join(ranges(indices)) + limit) for number, indices in sorted(chunks.items())]

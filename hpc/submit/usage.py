@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
+from hpc.errors import Refusal
+from hpc.spec.arrays import parse_array
 from hpc.submit.admission import Usage
 
 if TYPE_CHECKING:
@@ -90,10 +92,16 @@ def open_submission(run: RunPaths) -> dict[str, Any] | None:
 
 
 def _gpus(run: RunPaths) -> int:
-    """GPUs of a run, by its own launch.json. One that cannot be read counts nothing; an audit says so."""
+    """GPUs of a run, by its own launch.json; of an array those of the elements that may run at once.
+
+    One that cannot be read counts nothing; an audit says so.
+    """
     try:
-        return sum(int(p["nodes"]) * int(p["gpus_per_node"]) for p in (_json(run.launch) or {})["shape"]["pools"])
-    except (KeyError, TypeError, ValueError):
+        launch = _json(run.launch) or {}
+        each = sum(int(p["nodes"]) * int(p["gpus_per_node"]) for p in launch["shape"]["pools"])
+        array = (launch.get("options") or {}).get("array")
+        return each * (parse_array(str(array)).at_once if array and each else 1)
+    except (AttributeError, KeyError, TypeError, ValueError, Refusal):
         return 0
 
 
@@ -119,7 +127,15 @@ def holds(run: RunPaths, queued: Queued) -> bool:
         return False
     if submission.get("kind") == "local":
         return _alive(submission)
-    return queued is None or str(submission.get("job_id")) in queued
+    return queued is None or any(job in queued for job in _job_ids(run, submission))
+
+
+def _job_ids(run: RunPaths, newest: dict[str, Any]) -> list[str]:
+    """The jobs that may still be there: of an array every part's."""
+    records = [newest]
+    if newest.get("array"):
+        records = [r for name in _names(run.submissions) if (r := _json(run.submissions / name))]
+    return [str(r.get("job_id")) for r in records]
 
 
 def _alive(submission: dict[str, Any]) -> bool:

@@ -158,12 +158,13 @@ def base_environment(place: Place, verified: Verified, env: Mapping[str, str]) -
 
 
 def variant_variables(work: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """`TUNEPLANE_VARIANT`: an element's own hyperparameters as JSON; nothing outside of a sweep. Raises LaunchRefused E-JOB-017."""
+    """An element's own hyperparameters: `TUNEPLANE_VARIANT` as JSON, `TUNEPLANE_VARIANT_<NAME>` each. Raises LaunchRefused E-JOB-017."""
     try:
         own = variant_of(work, env)
     except (OSError, ValueError) as exc:
         raise LaunchRefused("E-JOB-017", str(exc)) from exc
-    return {"TUNEPLANE_VARIANT": canonical_text(own)} if own else {}
+    each = {f"TUNEPLANE_VARIANT_{name.upper()}": str(value) for name, value in own.items()}
+    return {"TUNEPLANE_VARIANT": canonical_text(own), **each} if own else {}
 
 
 def _has_passwd_entry() -> bool:

@@ -1,0 +1,192 @@
+"""What a sweep adds to a submission: its table of variants, from flags and `sweep:` of config.yaml, and the judgement on it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tuneplane.contract.sweeps import RECORD, Stopping, Sweep
+
+from hpc.errors import Refusal, Refusals
+from hpc.spec.arrays import parse_array
+from hpc.spec.grid import Axis, drawn, every, parse_axes
+
+if TYPE_CHECKING:
+    from hpc.catalog.recipes import Recipe
+
+KEEP: Final = 3
+_SECTION: Final = {"grid": dict, "random": int, "seed": int, "early_stopping": dict, "max_running": int}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The flags of `tp sweep`. Empty, 0 and None mean: not given."""
+
+    grid: tuple[str, ...] = ()
+    random: int = 0
+    seed: int | None = None
+    metric: str = ""
+    maximise: bool = False
+    rungs: str = ""
+    keep: int = 0
+    max_running: int = 0
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The table, and how many elements may run at once (0: as many as Slurm lets)."""
+
+    sweep: Sweep
+    max_running: int
+
+    @property
+    def array(self) -> str:
+        """The spec's array: an index a variant."""
+        last = len(self.sweep.variants) - 1
+        return (f"0-{last}" if last else "0") + (f"%{self.max_running}" if self.max_running else "")
+
+
+def plan(asked: Asked, config: Mapping[str, Any]) -> Planned:
+    """The sweep that flags and config ask for; a flag wins. Raises Refusal(s) E-SWEEP-001 to -006."""
+    section = _section(config.get("sweep"))
+    axes = parse_axes(asked.grid) if asked.grid else _listed(section.get("grid") or {})
+    count, seed = (
+        asked.random or section.get("random", 0),
+        asked.seed if asked.seed is not None else section.get("seed", 0),
+    )
+    variants = drawn(axes, count, seed) if count else every(axes)
+    stopping = _stopping(asked, section.get("early_stopping") or {})
+    return Planned(Sweep(tuple(variants), stopping), asked.max_running or section.get("max_running", 0))
+
+
+def _section(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Refusal(
+            "E-SWEEP-006", "not a mapping", field="sweep", found=type(value).__name__, allowed=", ".join(_SECTION)
+        )
+    faults = [
+        Refusal("E-SWEEP-006", "unknown", field=f"sweep.{k}", allowed=", ".join(_SECTION))
+        for k in value
+        if k not in _SECTION
+    ]
+    faults += [
+        Refusal(
+            "E-SWEEP-006", f"not {kind.__name__}", field=f"sweep.{key}", found=repr(value[key]), allowed=kind.__name__
+        )
+        for key, kind in _SECTION.items()
+        if key in value and type(value[key]) is not kind
+    ]
+    if faults:
+        raise Refusals(faults)
+    return value
+
+
+def _listed(grid: Mapping[str, Any]) -> tuple[Axis, ...]:
+    """Axes of the config: a list of values, or the text that --grid takes."""
+    words = (f"{n}={','.join(map(_word, v)) if isinstance(v, list) else _word(v)}" for n, v in grid.items())
+    return parse_axes(words)
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _stopping(asked: Asked, section: Mapping[str, Any]) -> Stopping | None:
+    if not section and not (asked.metric or asked.rungs or asked.keep or asked.maximise):
+        return None
+    try:
+        rungs = [int(r) for r in asked.rungs.split(",")] if asked.rungs else section.get("rungs", ())
+        value = {
+            **section, "metric": asked.metric or section.get("metric", "loss"), "rungs": rungs,
+            "mode": "max" if asked.maximise else section.get("mode", "min"), "keep": asked.keep or section.get("keep", KEEP),
+        }  # fmt: skip
+        return Stopping.parse(value)
+    except ValueError as exc:
+        raise Refusal(
+            "E-SWEEP-005", str(exc), field="early_stopping", found=asked.rungs or str(dict(section))
+        ) from None
+
+
+def begin(
+    table: Mapping[str, Any], recipe: Recipe, version: str, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Refusal]]:
+    """The package's own hyperparameters, and what is wrong with the variants'. Without a table the given ones.
+
+    Where nothing else is given the first variant's stand there, so that a required one is not missing.
+    """
+    if not table:
+        return dict(given), []
+    sweep = Sweep.parse(table)
+    base = dict(given) if recipe.is_custom else {**sweep.variants[0], **given}
+    if recipe.integration:
+        message = f"{recipe.id} gives its framework its settings when the package is made, one set a job"
+        return dict(given), [Refusal("E-SWEEP-012", message, field="sweep", found=recipe.id)]
+    return base, variant_refusals(sweep, recipe, version, base)
+
+
+def records(
+    table: Mapping[str, Any], options: Mapping[str, Any], inputs: Mapping[str, Any], fleet: str
+) -> dict[str, Any]:
+    """What a sweep adds to the package's records. Raises Refusals E-SWEEP-005, -008, -009."""
+    if not table:
+        return {}
+    _, faults = table_refusals(table, options, inputs)
+    if fleet != "slurm":
+        faults.append(
+            Refusal("E-SWEEP-009", "the fleet runs one job at a time", field="--profile", found=fleet, allowed="slurm")
+        )
+    if faults:
+        raise Refusals(faults)
+    return {RECORD: dict(table)}
+
+
+def variant_refusals(sweep: Sweep, recipe: Recipe, version: str, base: Mapping[str, Any]) -> list[Refusal]:
+    """What the recipe says of each value, every value once; duplicates. A program of the user's own takes any name."""
+    rows = [tuple(sorted((k, type(v).__name__, v) for k, v in row.items())) for row in sweep.variants]
+    out = [
+        Refusal(
+            "E-SWEEP-002",
+            f"variant {n} is variant {rows.index(row)} again",
+            field=f"variants.{n}",
+            found=str(sweep.variants[n]),
+        )
+        for n, row in enumerate(rows)
+        if len(set(rows)) < len(rows) and rows.index(row) != n
+    ]
+    if recipe.is_custom:
+        return out
+    values = dict.fromkeys((name, type(value), value) for row in sweep.variants for name, value in row.items())
+    told: dict[tuple[str, str, str], Refusal] = {}
+    for name, _, value in values:
+        try:
+            recipe.resolve({**base, name: value}, version)
+        except Refusals as faults:
+            told |= {(f.code, f.field, repr(f.found)): f for f in faults.items}
+    return [*out, *told.values()]
+
+
+def table_refusals(
+    record: Any, options: Mapping[str, Any], inputs: Mapping[str, Any]
+) -> tuple[Sweep | None, list[Refusal]]:
+    """The package's table, judged against the array and the inputs that the job has. None without a table."""
+    if record is None:
+        return None, []
+    try:
+        sweep = Sweep.parse(record)
+    except ValueError as exc:
+        return None, [Refusal("E-SWEEP-008", str(exc), field=RECORD)]
+    out, count = [], len(sweep.variants)
+    text = str(options.get("array") or "")
+    if not text or list(parse_array(text)) != list(range(count)):
+        out.append(
+            Refusal("E-SWEEP-008", f"{count} variants", field="spec.slurm.array", found=text, allowed=f"0-{count - 1}")
+        )
+    stopping = sweep.stopping
+    if stopping and stopping.metric.startswith("validation_") and "validation" not in inputs:
+        out.append(
+            Refusal("E-SWEEP-005", "no validation data is given", field="early_stopping.metric", found=stopping.metric)
+        )
+    return sweep, out
