@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ls": ("hpc.cli.project:ls", "List the project's experiments."),
     "methods": ("hpc.cli.project:methods", "List training methods, or one method's parameters."),
     "validate": ("hpc.cli.project:validate", "Check an experiment without submitting it."),
+    "plan": ("hpc.cli.plan:plan", "What a submission would be: memory, batches, tokens, disk, time, refusals."),
     "submit": ("hpc.cli.submit:submit", "Package, admit, render and submit an experiment."),
     "admit": ("hpc.cli.submit:admit", "Admission of a job package from its bytes alone."),
     "sweep": ("hpc.cli.sweep:sweep", "Sweeps: many variants as one job array; status, plot, stop."),

@@ -57,7 +57,7 @@ FLAG_NAMES = (
 )  # fmt: skip
 
 
-def _job_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Every flag that ends up in the spec, in the order of the help."""
     options = [
         click.option("--profile", multiple=True, help="[ROLE[,ROLE]=]NAME[:GPUS]; again for further pools."),
@@ -161,7 +161,7 @@ def _say_submitted(done: Any, *, as_json: bool) -> None:
 
 @click.command(context_settings={"show_default": False})
 @click.argument("exp", required=False)
-@_job_options
+@job_options
 @click.option("--upgrade-recipe", is_flag=True, help="Upgrade the recipe lock first.")
 @click.option("--allow-dirty", is_flag=True, help="Submit with uncommitted changes; their digests are recorded.")
 @click.option("--no-validate", is_flag=True, help="Leave out the extra checks of `tp validate`.")
@@ -182,7 +182,7 @@ def submit(exp: str | None, as_json: bool, **values: Any) -> Any:
     from hpc.submit import pipeline
 
     around = surroundings()
-    experiment = _experiment(around, exp)
+    experiment = chosen_experiment(around, exp)
     flags = _intent(str(values["intent_file"])) if values["intent_file"] else read_flags(values)
     _before(around, experiment, values)
     if values["dry_run"] or values["preview"]:
@@ -197,7 +197,7 @@ def submit(exp: str | None, as_json: bool, **values: Any) -> Any:
     return None
 
 
-def _experiment(around: InProject, exp: str | None) -> Any:
+def chosen_experiment(around: InProject, exp: str | None) -> Any:
     if exp is None:
         try:
             parts = around.cwd.relative_to(around.project.root / "experiments").parts

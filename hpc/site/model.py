@@ -54,6 +54,7 @@ class Profile(Strict):
     gpus_per_node: int = Field(0, ge=0, le=64, description="GPUs of a whole node; 0: CPU-only")
     cpus: int = Field(0, ge=0, le=4096, description="CPUs a node; required without GPUs")
     memory_gb: int = Field(0, ge=0, le=1 << 20, description="memory a node in GiB; required without GPUs")
+    gpu_memory_gb: int = Field(0, ge=0, le=4096, description="memory of one GPU in GiB, for `tp plan`; 0: not stated")
     ranks_per_node: int = Field(0, ge=0, le=4096, description="processes a node, CPU-only profiles; 0: 1")
     partition: Word = Field("", description="partition; empty: the user's or Slurm's default")
     gpu_dialect: Literal["gres", "gpus-per-node"] = Field("gres", description="how GPUs are asked for")

@@ -1,0 +1,144 @@
+"""What earlier runs of the same kind took: tokens a second, time beside the steps, memory. Only finished runs whose records this user may read.
+
+Like: the same recipe, model and shape (nodes, ranks, GPUs). Rows, settings of the optimiser and lengths may differ; what changes a step's speed a
+great deal (LoRA or not, ZeRO's stage, precision, recomputation) may not.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.files import read_json
+
+from hpc.runs.find import owners, scan
+from hpc.runs.metrics import is_number, read_metrics
+from hpc.runs.records import instant, numbers
+
+MOST_RUNS: Final = 300
+"""The newest runs that are looked at."""
+ENOUGH: Final = 3
+"""From so many runs on, a band is their spread; of fewer it is widened by the spread of their steps."""
+SAME: Final = ("zero_stage", "precision", "gradient_checkpointing")
+
+
+@dataclass(frozen=True)
+class Past:
+    """One finished run: tokens/s of its steps (median, and the 10th and 90th percentile), seconds beside the steps, its memory and settings."""
+
+    run_id: str
+    owner: str
+    tokens_per_s: float
+    slow_tokens_per_s: float
+    fast_tokens_per_s: float
+    beside_s: float
+    memory: Mapping[str, int]
+    hyperparams: Mapping[str, Any]
+    caches: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Band:
+    """Seconds: low, middle, high, and of how many runs."""
+
+    low_s: float
+    mid_s: float
+    high_s: float
+    runs: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {"low_s": round(self.low_s), "mid_s": round(self.mid_s), "high_s": round(self.high_s), "runs": self.runs}
+
+
+def similar(root: StorageRoot, launch: Mapping[str, Any], recipe: str, *, most: int = MOST_RUNS) -> list[Past]:
+    """Finished runs like the one that `launch` describes, newest first."""
+    wanted = _kind(launch, recipe)
+    return [past for run in _newest(root, most) if (past := _past(run, wanted)) is not None]
+
+
+def _newest(root: StorageRoot, most: int) -> Iterator[RunPaths]:
+    spots = [(changed, owner, exp, run_id) for owner in owners(root) for exp, run_id, changed in scan(root, owner)]
+    for _, owner, exp, run_id in sorted(spots, reverse=True)[:most]:
+        yield root.run(owner, exp, run_id)
+
+
+def _kind(launch: Mapping[str, Any], recipe: str) -> tuple[Any, ...]:
+    shape, hyperparams = launch["shape"], launch["hyperparams"]
+    pools = tuple((p["nodes"], p["ranks_per_node"], p["gpus_per_node"]) for p in shape["pools"])
+    settings = tuple(hyperparams.get(key) for key in SAME)
+    return (recipe, _model(launch), pools, bool(hyperparams.get("lora_rank")), *settings)
+
+
+def _model(launch: Mapping[str, Any]) -> Any:
+    """What tells two models apart in launch.json: the digests of the files, else the path."""
+    source = launch["inputs"].get("model") or {}
+    digests = tuple(sorted(str(f["sha256"]) for f in source.get("files", ()) if f.get("sha256")))
+    return digests or source.get("path")
+
+
+def _json(path: os.PathLike[str]) -> dict[str, Any]:
+    try:
+        value = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _past(run: RunPaths, wanted: tuple[Any, ...]) -> Past | None:
+    report = _json(run.report)
+    if report.get("status") != "done":
+        return None
+    launch, spec, result = _json(run.launch), _json(run.jobspec), report.get("result")
+    try:
+        if not isinstance(result, dict) or _kind(launch, spec["spec"]["recipe"]["name"]) != wanted:
+            return None
+        speeds, stepping = _speeds(run)
+        beside = _lasted(run) - stepping
+    except (KeyError, TypeError, ValueError, statistics.StatisticsError):
+        return None
+    memory = result.get("memory")
+    caches = tuple((run.root / "cache" / "tokens").glob("*"))
+    known = {k: v for k, v in memory.items() if type(v) is int} if isinstance(memory, dict) else {}
+    return Past(run.run_id, run.owner, *speeds, max(0.0, beside), known, launch["hyperparams"], caches)
+
+
+def _speeds(run: RunPaths) -> tuple[tuple[float, float, float], float]:
+    """(median, slow, fast) tokens/s of the run's steps but the first of each attempt, and the seconds of all. Raises StatisticsError for none."""
+    rows = [
+        r
+        for r in read_metrics(run)
+        if is_number(r.get("tokens_per_s")) and is_number(r.get("tokens")) and r["tokens_per_s"] > 0
+    ]
+    stepping = sum(r["tokens"] / r["tokens_per_s"] for r in rows)
+    first = {min(r["step"] for r in rows if r["attempt"] == a) for a in {r["attempt"] for r in rows}}
+    speeds = sorted(float(r["tokens_per_s"]) for r in rows if r["step"] not in first or len(rows) == len(first))
+    middle = statistics.median(speeds)
+    return (middle, speeds[len(speeds) // 10], speeds[len(speeds) * 9 // 10]), stepping
+
+
+def _lasted(run: RunPaths) -> float:
+    """Seconds of all attempts, as their records say."""
+    total = 0.0
+    for number in numbers(run.attempts):
+        paths = run.attempt(number)
+        began, ended = instant(_json(paths.start).get("started_at")), instant(_json(paths.end).get("ended_at"))
+        if began is None or ended is None:
+            raise ValueError("an attempt without times")
+        total += ended - began
+    return total
+
+
+def walltime(past: Sequence[Past], tokens: float) -> Band | None:
+    """How long so many tokens would take, from start to end; None without earlier runs. Pure."""
+    if not past:
+        return None
+    found = [tokens / p.tokens_per_s + p.beside_s for p in past]
+    spread = list(found)
+    if len(past) < ENOUGH:
+        spread += [tokens / speed + p.beside_s for p in past for speed in (p.slow_tokens_per_s, p.fast_tokens_per_s)]
+    return Band(min(spread), statistics.median(found), max(spread), len(past))
