@@ -258,3 +258,9 @@ KINDS: dict[str, ErrorKind] = table(
         "`tp submit --then export`, or `tp model export RUN` for a run that is there.",
     ),
 )
+    ErrorKind(
+        "E-TRAIN-080",
+        "the sweep's metric is not the run's",
+        "Early stopping compares a number that no line of metrics.jsonl has, or validation_* without validation rows.",
+        "Name one of the metrics that are listed with --stop-metric; validation_loss needs --validation-data.",
+    ),

@@ -106,6 +106,7 @@ def dispatch_whole(
     Raises Refusal; E-SWEEP-010 where a later piece is refused after Slurm took an earlier one, which stays submitted.
     """
     from hpc.slurm.site_facts import read
+    from hpc.submit.batchscript import make_script
     from hpc.submit.dispatch import dispatch
 
     text = str(prepared.options.get("array") or "")
@@ -117,6 +118,9 @@ def dispatch_whole(
     pieces = (
         [Piece(first, 0, text)] if whole else pieces_of(spec if indices is None else indices, spec.limit, size, first)
     )
+    fleet = around.site.fleets[prepared.fleet]
+    for piece in pieces[1:]:  # what cannot be rendered is refused before anything is submitted
+        make_script(around.root, prepared, fleet, piece, nonce="0" * 16, kind=fleet.kind, cluster=fleet.cluster)
     done: list[Submitted] = []
     for piece in pieces:
         try:

@@ -159,12 +159,12 @@ def variant_refusals(sweep: Sweep, recipe: Recipe, version: str, base: Mapping[s
     if recipe.is_custom:
         return out
     values = dict.fromkeys((name, type(value), value) for row in sweep.variants for name, value in row.items())
-    told: dict[tuple[str, str, str], Refusal] = {}
+    told: dict[tuple[str, str], Refusal] = {}
     for name, _, value in values:
         try:
             recipe.resolve({**base, name: value}, version)
         except Refusals as faults:
-            told |= {(f.code, f.field, repr(f.found)): f for f in faults.items}
+            told |= {(f.code, f.message): f for f in faults.items if (f.code, f.message) not in told}
     return [*out, *told.values()]
 
 

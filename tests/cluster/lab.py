@@ -66,13 +66,14 @@ class Person:
 ROOT = Person("root", 0, 0, Path("/root"))
 
 
-def publish_toy_recipe(root: StorageRoot) -> None:
-    """toy/ranks, put on the shelf by the site's admin with nothing but cp."""
-    shutil.copytree(
-        Path(__file__).with_name("toy-ranks"),
-        root.recipes / "toy" / "ranks",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+def publish_toy_recipes(root: StorageRoot) -> None:
+    """toy/ranks and toy/curve, put on the shelf by the site's admin with nothing but cp."""
+    for name in ("ranks", "curve"):
+        shutil.copytree(
+            Path(__file__).with_name(f"toy-{name}"),
+            root.recipes / "toy" / name,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
 
 
 MOODY = """\

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import Lab, Person, publish_toy_recipe
+from lab import Lab, Person, publish_toy_recipes
 from labcluster import Cluster
 from tuneplane.contract.layout import StorageRoot
 
@@ -63,7 +63,7 @@ class Sites:
             name=name, conf=self.cluster.conf, moody=moody, words=json.dumps(WORDS), service=service_user
         )
         lab.root.site_file.write_text(text, "utf-8")
-        publish_toy_recipe(lab.root)
+        publish_toy_recipes(lab.root)
         lab.admin("site", "check")
         lab.admin("site", "sync")
         for runtime in runtimes:

@@ -63,7 +63,7 @@ class Rungs:
         return None
 
     def stops(self, step: int, metrics: Mapping[str, Any]) -> bool:
-        """Decide at the rung `step` with this element's newest `metrics`, and write it down. Raises Refused E-TRAIN-019, OSError."""
+        """Decide at the rung `step` with this element's newest `metrics`, and write it down. Raises Refused E-TRAIN-080, OSError."""
         record = _record(self.element, step)
         again = record is not None
         if record is None:
@@ -86,12 +86,12 @@ class Rungs:
         return bool(record["decision"] == "stop")
 
     def need(self, metrics: Mapping[str, Any]) -> float:
-        """The metric's value. Raises Refused E-TRAIN-019 naming the metrics there are."""
+        """The metric's value. Raises Refused E-TRAIN-080 naming the metrics there are."""
         value = metrics.get(self.stopping.metric)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             known = ", ".join(sorted(k for k, v in metrics.items() if isinstance(v, (int, float))))
             raise refuse(
-                "E-TRAIN-019",
+                "E-TRAIN-080",
                 "the run has no such metric",
                 field="stopping.metric",
                 found=self.stopping.metric,

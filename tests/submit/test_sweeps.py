@@ -1,0 +1,225 @@
+"""`tp sweep`: one package, one array a piece, variants judged before anything is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tuneplane.contract.sweeps import Stopping, Sweep
+
+from hpc.errors import Refusal, Refusals
+from hpc.submit.pieces import LONGEST, STRIDE, Piece, pieces_of
+from hpc.submit.sweeps import Asked, plan, table_refusals
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "sif"))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from test_submit_command import Lab
+
+CURVE = Path(__file__).parents[1] / "cluster" / "toy-curve"
+
+
+class TestPlan:
+    """Flags and config to a table."""
+
+    def test_flags_win_over_the_section_of_the_config(self) -> None:
+        config = {
+            "sweep": {
+                "grid": {"lr": [1e-5, 2e-5], "bias": [True, False]}, "max_running": 4,
+                "early_stopping": {"metric": "validation_loss", "rungs": [10, 20]},
+            }
+        }  # fmt: skip
+        found = plan(Asked(), config)
+        assert [v["bias"] for v in found.sweep.variants] == [True, False, True, False]
+        assert found.sweep.stopping == Stopping("validation_loss", "min", (10, 20), 3)
+        assert found.array == "0-3%4"
+        over = plan(Asked(grid=("lr=1,2,3",), rungs="5", maximise=True, keep=2, max_running=1), config)
+        assert (over.array, over.sweep.stopping) == ("0-2%1", Stopping("validation_loss", "max", (5,), 2))
+
+    def test_a_section_of_another_form_names_every_key(self) -> None:
+        with pytest.raises(Refusals) as caught:
+            plan(Asked(), {"sweep": {"gird": {}, "random": "many"}})
+        assert [(f.code, f.field) for f in caught.value.items] == [
+            ("E-SWEEP-006", "sweep.gird"),
+            ("E-SWEEP-006", "sweep.random"),
+        ]
+
+    @pytest.mark.parametrize("rungs", ["0", "3,2", "2,2", "x", "-1"])
+    def test_rungs_ascend_from_one(self, rungs: str) -> None:
+        with pytest.raises(Refusal) as caught:
+            plan(Asked(grid=("a=1,2",), rungs=rungs), {})
+        assert caught.value.code == "E-SWEEP-005"
+
+    def test_a_table_that_does_not_fit_the_array_is_refused(self) -> None:
+        record = Sweep(({"a": 1}, {"a": 2})).as_json()
+        assert table_refusals(record, {"array": "0-1%1"}, {})[1] == []
+        for array in ("0-2", "1-2", ""):
+            (fault,) = table_refusals(record, {"array": array}, {})[1]
+            assert (fault.code, fault.allowed) == ("E-SWEEP-008", "0-1")
+        (fault,) = table_refusals({**record, "more": 1}, {"array": "0-1"}, {})[1]
+        assert fault.code == "E-SWEEP-008"
+
+    def test_a_validation_metric_needs_validation_data(self) -> None:
+        record = Sweep(({"a": 1}, {"a": 2}), Stopping("validation_loss", "min", (5,), 2)).as_json()
+        assert [f.code for f in table_refusals(record, {"array": "0-1"}, {})[1]] == ["E-SWEEP-005"]
+        assert table_refusals(record, {"array": "0-1"}, {"validation": {}})[1] == []
+
+
+class TestPieces:
+    """P13: MaxArraySize bounds the index."""
+
+    def test_p13_a_large_array_is_several_submissions_that_share_the_limit(self) -> None:
+        found = pieces_of(range(2500), 16, 1001, 0)
+        assert found == [Piece(0, 0, "0-1000%5"), Piece(STRIDE, 1001, "0-1000%5"), Piece(2 * STRIDE, 2002, "0-497%5")]
+
+    def test_what_is_left_to_do_is_never_a_line_too_long(self) -> None:
+        odd = [i for i in range(1000) if i % 3]
+        found = pieces_of(odd[::2], 0, 1001, 5000)
+        assert all(len(p.tasks) <= LONGEST + 12 for p in found)
+        assert sorted(int(t) for p in found for t in p.tasks.split(",")) == odd[::2]
+        assert [p.first for p in found] == [5000 + n * STRIDE for n in range(len(found))]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, make_fake_slurm: Callable[..., Any]) -> tuple[Lab, Any]:
+    """A site with toy/curve on a Slurm of files whose arrays end at index 9."""
+    from sifs import small_sif
+
+    made, fake = Lab(tmp_path), make_fake_slurm(MaxArraySize="10")
+    made.tp("site", "init", str(made.storage), "--name", "lab", "--fleet", "local")
+    site = made.storage / "site/site.yaml"
+    fleet = f'  local: {{kind: local}}\n  batch: {{kind: slurm, bin_dir: "{fake.bin}", conf: "{fake.conf}"}}'
+    text = site.read_text().replace("  local: {kind: local}", fleet)
+    text = text.replace(
+        "profiles:\n",
+        "profiles:\n  gpu: {fleet: batch, series: h200, nodes: 1, gpus_per_node: 1, gres_type: h200}\n",
+        1,
+    )
+    site.write_text(text.replace("  gpus: 16", "  gpus: 12"))
+    shutil.copytree(CURVE, made.storage / "registry/recipes/toy/curve")
+    small_sif(made.folder / "general.sif")
+    made.tp("runtime", "add", "general-1", str(made.folder / "general.sif"), "--copy")
+    made.tp("init", str(made.project), "--name", "lab")
+    made.tp("new", "job", "--method", "toy/curve")
+    made.commit()
+    return made, fake
+
+
+def sweep(lab: Lab, *words: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
+    return lab.tp("sweep", "job", "--profile", "gpu", "--max-running", "4", "--json", *words, ok=ok)
+
+
+def faults(done: subprocess.CompletedProcess[str]) -> list[tuple[str, Any]]:
+    assert done.stdout, done.stderr
+    return [(e["code"], e["found"]) for e in json.loads(done.stdout)["errors"]]
+
+
+def heights(count: int) -> str:
+    return f"height={','.join(map(str, range(count)))}"
+
+
+def test_p13_one_run_one_package_and_one_sbatch_a_piece(lab: tuple[Lab, Any]) -> None:
+    made, fake = lab
+    said = json.loads(sweep(made, "-g", heights(25), "--rungs", "5,10").stdout)
+    run = Path(said["run_dir"])
+    assert (said["variants"], len(said["job_ids"]), len(fake.calls("sbatch"))) == (25, 3, 3)
+    assert [p.name for p in made.runs()] == [run.name]
+    table = Sweep.parse(json.loads((run / "work/.tuneplane/variants.json").read_text()))
+    assert (table.variants[7], table.stopping) == ({"height": 7}, Stopping("loss", "min", (5, 10), 3))
+    listed = {f["path"] for f in json.loads((run / "work/.tuneplane/package.json").read_text())["files"]}
+    assert ".tuneplane/variants.json" in listed
+    spec = json.loads((run / "work/.tuneplane/jobspec.json").read_text())["spec"]
+    assert spec["slurm"]["array"] == "0-24%4"
+    records = [json.loads((run / f"submissions/{n}.json").read_text()) for n in (0, 1000, 2000)]
+    assert [r["array"] for r in records] == [
+        {"offset": 0, "tasks": "0-9%1"}, {"offset": 10, "tasks": "0-9%1"}, {"offset": 20, "tasks": "0-4%1"},
+    ]  # fmt: skip
+    assert [str(r["job_id"]) for r in records] == said["job_ids"]
+    last = (run / "batch/2000.sh").read_text()
+    assert "#SBATCH --array=0-4%1\n" in last
+    assert f"#SBATCH --output={run}/batch/2000_%a.log\n" in last
+    assert "export TP_ARRAY_OFFSET=20\n" in last
+    assert "TP_ARRAY_OFFSET=" not in (run / "batch/0.sh").read_text()
+    assert made.tp("again", said["run_id"], "--submission", "2000").stdout.splitlines()[0].endswith("byte-identical")
+
+
+def test_every_bad_value_is_named_once_and_nothing_is_written(lab: tuple[Lab, Any]) -> None:
+    made, fake = lab
+    done = sweep(made, "-g", "height=1,-5,2000", "-g", "wide=1,2", ok=False)
+    assert done.returncode == 1
+    assert sorted(faults(done), key=str) == [("E-CATALOG-010", "wide=1"), ("E-CATALOG-012", -5), ("E-CATALOG-012", 2000)]
+    assert (made.runs(), fake.calls("sbatch")) == ([], [])
+
+
+def test_the_quota_counts_the_elements_that_may_run_at_once(lab: tuple[Lab, Any]) -> None:
+    made, _ = lab
+    done = sweep(made, "-g", heights(20), "--max-running", "13", ok=False)
+    assert faults(done) == [("E-SUBMIT-072", 13)]
+    sweep(made, "-g", heights(20), "--max-running", "10")
+    assert faults(sweep(made, "-g", "height=1,2,3", "--max-running", "3", ok=False)) == [("E-SUBMIT-072", 13)]
+
+
+def test_a_plain_array_of_a_training_recipe_stays_refused(lab: tuple[Lab, Any]) -> None:
+    made, _ = lab
+    errors = made.refused("--profile", "gpu", "--array", "0-3%1")
+    assert [e["code"] for e in errors] == ["E-SUBMIT-065"]
+
+
+def test_a_sweep_needs_a_slurm(lab: tuple[Lab, Any]) -> None:
+    made, _ = lab
+    done = made.tp("sweep", "job", "--profile", "local", "-g", heights(2), "--json", ok=False)
+    assert [code for code, _ in faults(done)] == ["E-SWEEP-009"]
+
+
+def test_a_dry_run_shows_the_variants_and_writes_nothing(lab: tuple[Lab, Any]) -> None:
+    made, fake = lab
+    shown = json.loads(sweep(made, "-g", "height=1..900", "--random", "3", "--seed", "7", "--dry-run").stdout)
+    again = json.loads(sweep(made, "-g", "height=1..900", "--random", "3", "--seed", "7", "--dry-run").stdout)
+    assert shown["variants"] == again["variants"]
+    assert len(shown["variants"]) == 3
+    assert "#SBATCH --array=0-2%4\n" in shown["script"]
+    assert (made.runs(), fake.calls("sbatch")) == ([], [])
+
+
+def test_a_later_piece_that_slurm_refuses_is_told_and_retry_submits_what_is_missing(lab: tuple[Lab, Any]) -> None:
+    made, fake = lab
+    fake.faults("sbatch#2 fail limits")
+    done = sweep(made, "-g", heights(15), ok=False)
+    (error,) = json.loads(done.stdout)["errors"]
+    assert (error["code"], error["message"][:49]) == (
+        "E-SWEEP-010",
+        "1 of 2 parts of the array are submitted; then: E-",
+    )
+    (run,) = made.runs()
+    fake.faults("")
+    (job,) = fake.jobs()
+    fake.start(job["id"])
+    fake.finish(job["id"], "COMPLETED", 0, 0)
+    for index in range(10):
+        (run / f"array/{index}/attempts/0").mkdir(parents=True)
+        (run / f"array/{index}/attempts/0/end.json").write_text('{"class": "done", "requeue": false, "message": ""}')
+        if index not in (3, 4):
+            (run / f"array/{index}/report.json").write_text("{}")
+    made.tp("job", "retry", run.name, "--json")
+    tasks = [
+        json.loads(p.read_text())["array"] for p in sorted(run.glob("submissions/*.json"), key=lambda p: int(p.stem))
+    ]
+    assert tasks[1:] == [{"offset": 0, "tasks": "3-4%2"}, {"offset": 10, "tasks": "0-4%2"}]
+
+
+def test_a_sites_template_without_the_offset_is_refused(lab: tuple[Lab, Any]) -> None:
+    made, _ = lab
+    shipped = Path(__file__).parents[2] / "sbatch_templates/custom.sbatch.j2"
+    (made.storage / "site/sbatch_templates").mkdir(exist_ok=True)
+    own = made.storage / "site/sbatch_templates/custom.sbatch.j2"
+    own.write_text(
+        shipped.read_text().replace("$((SLURM_ARRAY_TASK_ID + ${TP_ARRAY_OFFSET:-0}))", "$SLURM_ARRAY_TASK_ID")
+    )
+    (error,) = json.loads(sweep(made, "-g", heights(15), ok=False).stdout)["errors"]
+    assert (error["code"], error["field"], made.runs()) == ("E-SUBMIT-024", str(own), [])
