@@ -20,6 +20,7 @@ from hpc.errors.core import Refusal
 
 PLAN_TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 20.0
+BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,25 @@ class Hub(Protocol):
         """A context manager that gives a Body. Raises as `listing`, also while the bytes come."""
 
 
+def _plain_rest(response: Any) -> int:
+    """Bytes of a body that stand on the connection as they are, 0 where they are framed or coded, or the library hands out no connection."""
+    length, framed = response.headers.get("Content-Length", ""), "Transfer-Encoding" in response.headers
+    plain = (
+        response.extensions.get("http_version") == b"HTTP/1.1"
+        and response.headers.get("Content-Encoding", "identity") == "identity"
+    )
+    return int(length) if plain and not framed and length.isdigit() and "network_stream" in response.extensions else 0
+
+
+def _blocks(stream: Any, left: int) -> Iterator[bytes]:
+    while left > 0:
+        block = stream.read(min(left, BLOCK), timeout=READ_TIMEOUT_S)
+        if not block:
+            raise PassingError(f"the connection ended with {left} bytes to come")
+        left -= len(block)
+        yield block
+
+
 @dataclass
 class _Stream:
     start: int
@@ -59,7 +79,14 @@ class _Stream:
 
     def __iter__(self) -> Iterator[bytes]:
         with _worded("reading"):
-            yield from self.response.iter_raw()
+            pieces = self.response.iter_raw()
+            if (rest := _plain_rest(self.response)) > BLOCK:
+                # What was parsed with the headers comes first; the rest is taken from the connection in blocks, without a parser between.
+                first = next(pieces, b"")
+                yield first
+                yield from _blocks(self.response.extensions["network_stream"], rest - len(first))
+            else:
+                yield from pieces
 
 
 class HuggingFace:
@@ -139,6 +166,7 @@ def _span(response: Any, offset: int) -> tuple[int, int]:
 @contextmanager
 def _worded(doing: str) -> Iterator[None]:
     """Errors of the library and of the connection as a PassingError or a refusal."""
+    import httpcore2
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
@@ -150,7 +178,9 @@ def _worded(doing: str) -> Iterator[None]:
         raise _answer(exc, doing) from exc
     except (httpx2.UnsupportedProtocol, httpx2.TooManyRedirects, httpx2.InvalidURL) as exc:
         raise Refusal("E-HUB-017", f"{doing}: {exc}", field="HF_ENDPOINT", found=str(exc)) from exc
-    except (httpx2.TransportError, httpx2.StreamError, httpx2.DecodingError) as exc:
+    except (
+        httpx2.TransportError, httpx2.StreamError, httpx2.DecodingError, httpcore2.NetworkError, httpcore2.TimeoutException
+    ) as exc:  # fmt: skip
         words = str(exc) or type(exc).__name__
         raise PassingError(f"{doing}: {words}") from exc
 

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 from fakehub import FakeHub, git_sha1
 
+from hpc.data import hub_client
 from hpc.data.hub_cache import snapshot
 from hpc.data.hub_choice import RemoteFile, choose
 from hpc.data.hub_client import HuggingFace
 from hpc.data.hub_names import HubCache, Repo, parse_repo
 from hpc.data.prefetch import Prefetched, Progress, Watch
+from hpc.data.retry import PassingError
 from hpc.errors import Refusal
 from tests.hub.conftest import CONFIG, MODEL, WEIGHTS
 
@@ -147,6 +149,45 @@ def test_a_cut_connection_is_resumed_where_it_was_cut(hub: FakeHub, get: Get, sl
     assert asked == ["", "bytes=10000-", "bytes=30000-"]
     assert hub.sent("/cdn/") == len(WEIGHTS)
     assert slept == [2.0, 2.0]  # there was progress in between
+
+
+@pytest.mark.parametrize("cut", [100, 1 << 20, (2 << 20) + 77])
+def test_a_large_file_comes_in_blocks_and_goes_on_where_it_was_cut(
+    hub: FakeHub, get: Get, slept: list[float], cut: int
+) -> None:
+    data = os.urandom((2 << 20) + 12_345)
+    hub.repo("org/tiny").commit({"config.json": CONFIG, "model.safetensors": data})
+    hub.fail("/cdn/", cut_after=cut)
+    done = get()
+    assert (done.folder / "model.safetensors").read_bytes() == data
+    assert [s.range for s in hub.log if s.path.startswith("/cdn/")] == ["", f"bytes={cut}-"]
+    assert (hub.sent("/cdn/"), slept) == (len(data), [2.0])
+
+
+def test_a_connection_that_goes_silent_in_a_large_file_is_tried_again(hub: FakeHub) -> None:
+    import httpcore2
+
+    class Silent:
+        def read(self, count: int, timeout: float) -> bytes:
+            raise httpcore2.ReadTimeout("timed out")
+
+    with pytest.raises(PassingError) as caught, hub_client._worded("reading"):
+        list(hub_client._blocks(Silent(), 5))
+    assert caught.value.message == "reading: timed out"
+
+
+def test_a_coded_or_framed_body_is_left_to_the_library() -> None:
+    class Response:
+        def __init__(self, version: bytes = b"HTTP/1.1", **headers: str) -> None:
+            self.headers = {k.replace("_", "-"): v for k, v in headers.items()}
+            self.extensions = {"http_version": version, "network_stream": object()}
+
+    rest = hub_client._plain_rest
+    assert rest(Response(Content_Length="7")) == 7
+    assert rest(Response(Content_Length="7", Content_Encoding="gzip")) == 0
+    assert rest(Response(Content_Length="7", Transfer_Encoding="chunked")) == 0
+    assert rest(Response(b"HTTP/2", Content_Length="7")) == 0
+    assert rest(Response()) == 0
 
 
 def test_a_hub_that_ignores_ranges_gives_the_whole_file_again(hub: FakeHub, get: Get) -> None:
