@@ -26,6 +26,12 @@ KINDS: dict[str, ErrorKind] = table(
         "`tp submit EXPERIMENT` makes one.",
     ),
     ErrorKind(
+        "E-RUNS-004",
+        "the run is not open to you",
+        "A run is its owner's (and the project group's) to read until it is shared; nothing is said about what may lie there.",
+        "Ask its owner for `tp run share RUN`, and name it as EXP/RUN_ID with --owner: shared runs can be reached, not listed.",
+    ),
+    ErrorKind(
         "E-RUNS-010",
         "the run has ended already",
         "Its record says how; there is nothing to stop.",

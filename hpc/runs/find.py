@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from tuneplane.contract.layout import RUN_ID, SEGMENT, RunPaths, StorageRoot
 
@@ -86,13 +87,14 @@ def resolve(root: StorageRoot, prefix: str, owner: str, *, newest: bool = False)
 
     An exact name wins over a beginning. Where an experiment has several runs, `newest` takes the one submitted last. An empty prefix is the
     newest run of all. `EXPERIMENT/RUN_ID` is looked up, not searched: a shared run lies in folders that others may pass and not list.
-    Raises Refusal E-RUNS-001 (none), E-RUNS-002 (several, listed in `allowed`), E-RUNS-003 (no runs).
+    Raises Refusal E-RUNS-001 (none), E-RUNS-002 (several, listed in `allowed`), E-RUNS-003 (no runs), E-RUNS-004 (not this user's to read).
     """
     exp, _, run_id = prefix.rpartition("/")
     if SEGMENT.match(exp) and RUN_ID.match(run_id) and os.path.isdir(root.run(owner, exp, run_id).root):
-        return root.run(owner, exp, run_id)
+        return _readable(root.run(owner, exp, run_id))
     spots = scan(root, owner)
     if not spots:
+        _require_reading(root.owner_runs(owner), owner)
         raise Refusal("E-RUNS-003", f"{owner} has no runs in {root.path}")
     if not prefix:
         return _newest(root, owner, spots)
@@ -109,7 +111,28 @@ def resolve(root: StorageRoot, prefix: str, owner: str, *, newest: bool = False)
         return _newest(root, owner, fits)
     if len(fits) > 1:
         raise _ambiguous(prefix, fits)
-    return root.run(owner, fits[0][0], fits[0][1])
+    return _readable(root.run(owner, fits[0][0], fits[0][1]))
+
+
+def _readable(run: RunPaths) -> RunPaths:
+    _require_reading(run.root, run.owner)
+    return run
+
+
+def _require_reading(folder: Path, owner: str) -> None:
+    """Raises Refusal E-RUNS-004 for a folder that is there and not open to this user."""
+    try:
+        os.scandir(folder).close()
+    except PermissionError as exc:
+        raise Refusal(
+            "E-RUNS-004",
+            f"{folder} is not open to you",
+            field=str(folder),
+            found=exc.strerror,
+            allowed=f"a run that {owner} shared",
+        ) from exc
+    except OSError:
+        return
 
 
 def _ambiguous(prefix: str, fits: list[Spot]) -> Refusal:
