@@ -1,0 +1,103 @@
+"""A sweep's table: one row a variant, from the elements' records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from builder import RunMaker
+from rows import NOW, look, row
+from tuneplane.contract.sweeps import Stopping, Sweep
+
+from hpc.errors import Refusal
+from hpc.runs.arrays import decide_run, elements
+from hpc.runs.logs import sources
+from hpc.runs.records import read_facts
+from hpc.runs.state import Look
+from hpc.runs.sweep import look_at
+
+Make = Callable[..., RunMaker]
+
+
+def swept(make: Make, count: int = 4, **submission: object) -> RunMaker:
+    maker = make().package()
+    sweep = Sweep(tuple({"lr": n / 10} for n in range(count)), Stopping("loss", "min", (2, 4), 2))
+    maker.run.variants.write_text(json.dumps(sweep.as_json()))
+    return maker.admit().submit(array={"offset": 0, "tasks": f"0-{count - 1}%2"}, **submission)
+
+
+def trained(part: RunMaker, *losses: float, **end: object) -> None:
+    part.start()
+    lines = [{"step": n, "total_steps": 4, "loss": v} for n, v in enumerate(losses, 1)]
+    (part.run.attempt(0).out / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    if end:
+        part.nodes(0, 0, 0).end(0, **end)
+
+
+def test_one_row_a_variant_with_state_step_metric_and_best(make_run: Make) -> None:
+    maker = swept(make_run)
+    trained(maker.element(0), 3.0, 1.0, 2.0, 1.5, cls="done")
+    trained(maker.element(1), 4.0, 3.5, cls="done", stopped_at_rung=2)
+    trained(maker.element(2), 2.5)
+    seen = look(
+        row("RUNNING", job_id="100_2", raw_id=102), row("PENDING", job_id="100_[3]", reason="JobArrayTaskLimit")
+    )
+    found = look_at(read_facts(maker.run), seen, NOW)
+    assert (found.metric, found.mode) == ("loss", "min")
+    assert [(r.state, r.step, r.value, r.best, r.best_step, r.stopped) for r in found.rows] == [
+        ("done", 4, 1.5, 1.0, 2, None),
+        ("done", 2, 3.5, 3.5, 2, 2),
+        ("running", 1, 2.5, 2.5, 1, None),
+        ("queued", None, None, None, None, None),
+    ]
+    assert [r.index for r in found.ranked] == [0, 2, 1, 3]
+    assert found.counts() == {"done": 1, "stopped": 1, "running": 1, "queued": 1}
+
+
+def test_what_slurm_does_not_have_any_more_has_not_begun(make_run: Make) -> None:
+    maker = swept(make_run, 2)
+    trained(maker.element(0), 1.0, cls="done")
+    assert [r.state for r in look_at(read_facts(maker.run), look(), NOW).rows] == ["done", "not begun"]
+
+
+def test_p13_the_parts_of_a_large_array_are_one_run(make_run: Make) -> None:
+    maker = make_run().package().admit().submit(array={"offset": 0, "tasks": "0-9"})
+    maker.submit(1000, job_id="200", array={"offset": 10, "tasks": "0-4"})
+    first, second = maker.element(3), maker.element(12)
+    second.first, second.job_id = 1000, "200_2"
+    first.start().nodes(0, 0, 0).end()
+    second.start(1000)
+    facts = read_facts(maker.run)
+    there = {"name": "sft.run-0a1b2c3d.1000", "raw_id": 202, "job_id": "200_2"}
+    seen = look(
+        row("RUNNING", **there), row("PENDING", job_id="200_[3-4]", name="sft.run-0a1b2c3d.1000", reason="Priority")
+    )
+    states = elements(facts, seen, NOW)
+    assert {n: (s.cls, s.job_id) for n, s in states.items()} == {3: ("done", "100_3"), 12: ("running", "200_2")}
+    assert decide_run(facts, seen, NOW).message == "elements: 1 running, 1 done, 3-4 queued"
+
+
+def test_p14_an_element_that_was_submitted_again_is_judged_by_the_newer_submission(make_run: Make) -> None:
+    maker = make_run().package().admit().submit(array={"offset": 0, "tasks": "0-3"})
+    maker.element(1).start().nodes(0, 1, 0).end(0, "error")
+    maker.element(2).start().nodes(0, 0, 0).end()
+    maker.submit(1000, job_id="300", array={"offset": 0, "tasks": "1"})
+    facts = read_facts(maker.run)
+    again = row("PENDING", job_id="300_1", raw_id=301, name="sft.run-0a1b2c3d.1000", reason="Priority", comment="")
+    states = elements(facts, look(again), NOW)
+    assert {n: s.cls for n, s in states.items()} == {1: "queued", 2: "done"}
+
+
+def test_each_element_has_a_batch_log_of_its_own(make_run: Make) -> None:
+    maker = make_run().package().admit().submit(1000, array={"offset": 10, "tasks": "0-4"})
+    (maker.run.batch / "1000_2.log").write_text("two\n")
+    (maker.run.batch / "1000_x.log").write_text("no\n")
+    assert [(s.attempt, s.element) for s in sources(maker.run, kind="batch")] == [(1000, 12)]
+    assert sources(maker.run, kind="batch", element=3) == []
+
+
+def test_another_run_is_no_sweep(make_run: Make) -> None:
+    with pytest.raises(Refusal) as caught:
+        look_at(read_facts(make_run().done().run), Look(), NOW)
+    assert caught.value.code == "E-SWEEP-007"
