@@ -35,6 +35,8 @@ class Submission:
     """What an element's index is above Slurm's own, in a part of a large array."""
     tasks: ArraySpec | None = None
     """Slurm's indices of a part of an array; None where the record does not say, as older ones."""
+    after_run: str = ""
+    """The run whose job this one waits for, where it follows one."""
 
     @classmethod
     def from_json(cls, value: Any) -> Submission:
@@ -60,6 +62,7 @@ class Submission:
             adopted=bool(value.get("adopted", False)),
             offset=int((value.get("array") or {}).get("offset", 0)),
             tasks=_tasks(value.get("array")),
+            after_run=_word((value.get("after") or {}).get("run_id", "")),
         )
 
     def is_of(self, index: int) -> bool:

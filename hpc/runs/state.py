@@ -144,7 +144,7 @@ def decide(facts: Facts, look: Look, now: float, *, grace_s: float = GRACE_S) ->
         hosts=",".join(attempt.hosts) if attempt else "", stop_requested=facts.stop_requested,
     )  # fmt: skip
     if submission.kind == "local":
-        return _local(base, attempt, look, now)
+        return _local(base, attempt, look, now, submission.after_run)
     return _Slurm(base, submission, attempt, look, now, grace_s).decide()
 
 
@@ -169,7 +169,7 @@ def _ended(base: RunState, attempt: Attempt) -> RunState:
     )
 
 
-def _local(base: RunState, attempt: Attempt | None, look: Look, now: float) -> RunState:
+def _local(base: RunState, attempt: Attempt | None, look: Look, now: float, after_run: str = "") -> RunState:
     if attempt and attempt.end and not attempt.runs_again:
         return _ended(base, attempt)
     if look.alive is None:
@@ -181,12 +181,16 @@ def _local(base: RunState, attempt: Attempt | None, look: Look, now: float) -> R
         )
     if look.alive:
         if attempt is None:
-            return replace(base, cls="queued", evidence="process", message="starting")
+            message = f"waits for {after_run} to end" if after_run else "starting"
+            return replace(base, cls="queued", evidence="process", message=message)
         if attempt.runs_again:
             return replace(base, cls="requeued", evidence="process", message="the next attempt is starting")
         return replace(base, cls="running", evidence="process", message="")
     if attempt and attempt.runs_again:
         return replace(_ended(base, attempt), message="asked to run again, but its process is gone", final=True)
+    if attempt is None and after_run and base.stop_requested:
+        message = f"stopped while it waited for {after_run}"
+        return replace(base, cls="cancelled", end_class="cancelled", evidence="process", message=message, final=True)
     # Between the last write and the exit there is a moment; a record may still be on its way.
     if abs(now - (base.submitted_at or 0)) < 2:
         return replace(base, cls="queued", evidence="age", message="just submitted")

@@ -10,6 +10,7 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
+from hpc.submit import following
 from hpc.submit.dispatch import Clock, Submitted, slurm_of
 from hpc.submit.pieces import dispatch_whole, next_first, unfinished
 from hpc.submit.prepare import Around, Prepared
@@ -79,8 +80,12 @@ def resubmit(
         queued = queued_jobs(slurm, user) if slurm else None
         if holds(run, queued):
             raise Refusal("E-SUBMIT-090", f"{run.run_id} has not ended", field=run.run_id)
+        source = following.source_run(root, run, prepared.records["launch.json"])
+        if source is not None:
+            prepared = following.behind(prepared, source, queued)
         local = any(f.kind == "local" for f in site.fleets.values())
-        if faults := quota_refusals(prepared.spec, site, user, usage_of(root, user, queued, local=local)):
+        used, waits = usage_of(root, user, queued, local=local), bool(prepared.after)
+        if faults := quota_refusals(prepared.spec, site, user, used, waits=waits):
             raise Refusals(faults)
         if resume and not any((part.checkpoints / "latest.json").is_file() for part in _parts(run)):
             raise Refusal("E-SUBMIT-091", f"{run.run_id} has no complete checkpoint", field=run.run_id)
@@ -93,6 +98,25 @@ def resubmit(
         indices = unfinished(run, parse_array(text)) if text else None
         first = next_first(run) if text else next_number(run)
         return dispatch_whole(around, prepared, first=first, clock=clock, sleep=sleep, slurm=slurm, indices=indices)
+
+
+def resubmit_followups(
+    root: StorageRoot, site: Site, run: RunPaths, *, user: str, uid: int, clock: Clock, sleep: Callable[[float], None]
+) -> list[following.Followed]:
+    """Submit what follows a run again, behind its new job: what is done or still waits is left alone. Says what could not be submitted."""
+    out: list[following.Followed] = []
+    for action, child in following.children(root, run):
+        if child.report.exists():
+            continue
+        try:
+            done = resubmit(root, site, child, user=user, uid=uid, resume=False, clock=clock, sleep=sleep)
+        except (Refusal, Refusals) as exc:
+            fault = exc.items[0] if isinstance(exc, Refusals) else exc
+            if fault.code != "E-SUBMIT-090":
+                out.append(following.Followed(action, child, run.run_id, "", str(fault)))
+        else:
+            out.append(following.Followed(action, child, run.run_id, done.job_id))
+    return out
 
 
 def _parts(run: RunPaths) -> list[RunPaths]:

@@ -28,7 +28,7 @@ from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import find_kernels
 from hpc.submit.pieces import dispatch_whole
 from hpc.submit.prepare import Around, Prepared, merged_options, runtime_record
-from hpc.submit.usage import Queued, open_submission, owner_runs
+from hpc.submit.usage import Queued, holds, open_submission, owner_runs
 
 if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
@@ -258,12 +258,15 @@ def submit_one(
     return dispatch_whole(around, waiting, first=first, clock=clock, sleep=sleep, slurm=slurm)
 
 
-def behind(prepared: Prepared, source: RunPaths) -> Prepared:
-    """The submission with its dependency: on the newest job of `source`, none where that ended well. Raises Refusal E-SUBMIT-063 where it did not."""
+def behind(prepared: Prepared, source: RunPaths, queued: Queued = None) -> Prepared:
+    """The submission with its dependency: on the newest job of `source`, none where that ended well.
+
+    `queued`: what Slurm has of the user, where it was asked. Raises Refusal E-SUBMIT-063 where the source can no longer end well as it is.
+    """
     record = open_submission(source)
-    if record is None:
-        if source.report.exists():
-            return prepared
+    if source.report.exists():
+        return prepared
+    if record is None or not holds(source, queued):
         message = f"{source.run_id} has no job that could end well"
         hint = f"`tp job retry {source.run_id}` submits it again with what follows it"
         raise Refusal("E-SUBMIT-063", message, field="follows", found=source.run_id, hint=hint)

@@ -287,7 +287,7 @@ def test_a_local_job_that_could_not_be_started_is_settled_as_refused(tmp_path: P
 
     run, book = RunPaths(tmp_path / "run-0001"), IntentBook(tmp_path / "intents")
     intent = Intent("run-0001", 0, "e", "e.run-0001.0", "n", "c", run.batch / "0.sh", "2026-01-01T00:00:00Z", "local")
-    prepared = SimpleNamespace(run=run, records={"launch.json": {"policies": {"lead_s": 1}}})
+    prepared = SimpleNamespace(run=run, records={"launch.json": {"policies": {"lead_s": 1}}}, after={})
     run.root.mkdir()
     run.batch.write_text("a file where a folder belongs")
     with pytest.raises(Refusal) as refused:
