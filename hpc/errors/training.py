@@ -97,9 +97,9 @@ KINDS: dict[str, ErrorKind] = table(
     ),
     ErrorKind(
         "E-TRAIN-019",
-        "the sweep's metric is not the run's",
-        "Early stopping compares a number that no line of metrics.jsonl has, or validation_* without validation rows.",
-        "Name one of the metrics that are listed with --stop-metric; validation_loss needs --validation-data.",
+        "the model cannot keep packed rows apart",
+        "Asked before the first step, it answered a row in a sequence of several otherwise than the row alone.",
+        "Set packing to false for this model.",
     ),
     ErrorKind(
         "E-TRAIN-020",
@@ -172,6 +172,12 @@ KINDS: dict[str, ErrorKind] = table(
         "the teacher has another vocabulary",
         "A distribution over tokens can be compared only where an id is the same token to both models.",
         "Choose a teacher of the student's family, or train on the teacher's answers as text with deepspeed/sft.",
+    ),
+    ErrorKind(
+        "E-TRAIN-036",
+        "weights cannot be held in 4 bits here",
+        "bitsandbytes is not in the image, or has no backend for the device.",
+        "Set load_in_4bit to false, or take a profile with GPUs and an image with bitsandbytes.",
     ),
     ErrorKind(
         "E-TRAIN-040",
@@ -257,10 +263,10 @@ KINDS: dict[str, ErrorKind] = table(
         "The program was started by hand, or its package names no run.",
         "`tp submit --then export`, or `tp model export RUN` for a run that is there.",
     ),
-)
     ErrorKind(
         "E-TRAIN-080",
         "the sweep's metric is not the run's",
         "Early stopping compares a number that no line of metrics.jsonl has, or validation_* without validation rows.",
         "Name one of the metrics that are listed with --stop-metric; validation_loss needs --validation-data.",
     ),
+)

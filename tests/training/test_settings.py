@@ -11,6 +11,7 @@ from tuneplane.training.refusals import Refused
 from tuneplane.training.settings import FIELDS, SFT, Settings
 from tuneplane.training.tables import TABLES
 
+EVERY = {"sft": SFT, **TABLES}
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "training.md"
 
 
@@ -26,7 +27,7 @@ def refused(hyperparams: dict[str, Any], peft: dict[str, Any] | None = None) -> 
 
 def test_nothing_given_means_the_declared_defaults() -> None:
     settings = parse({})
-    assert {f.name: getattr(settings, f.name) for f in FIELDS} == {f.name: f.default for f in FIELDS}
+    assert {f.name: getattr(settings, f.name) for f in SFT.fields} == {f.name: f.default for f in SFT.fields}
     assert not settings.lora
 
 
@@ -101,7 +102,7 @@ def test_only_what_does_not_touch_the_numbers_may_change_between_attempts() -> N
     changed = {"save_steps": 7, "keep_checkpoints": 9, "log_steps": 1, "eval_steps": 5, "async_save": False}
     one, other = parse({}), parse(changed)
     assert one.exact() == other.exact()
-    assert len(one.exact()) == len(FIELDS) - len(changed)
+    assert len(one.exact()) == len(SFT.fields) - len(changed)
 
 
 def documented(text: str, heading: str) -> dict[str, str]:
@@ -121,11 +122,11 @@ def test_the_documented_table_is_the_code_s_table() -> None:
     assert documented(DOCS.read_text(), "## Hyperparameters") == {f.name: row_of(f) for f in FIELDS}
 
 
-@pytest.mark.parametrize("method", TABLES)
+@pytest.mark.parametrize("method", EVERY)
 def test_the_documented_table_of_a_method_has_its_own_names_and_its_other_defaults(method: str) -> None:
     known = {f.name: f for f in FIELDS}
     assert documented(DOCS.read_text(), f"### deepspeed/{method}") == {
-        f.name: row_of(f) for f in TABLES[method].fields if f != known.get(f.name)
+        f.name: row_of(f) for f in EVERY[method].fields if f != known.get(f.name)
     }
 
 
@@ -147,3 +148,15 @@ def test_a_value_without_a_default_must_be_given() -> None:
 def test_values_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(Refused, match=r"E-TRAIN-016 hyperparams.label_smoothing: ipo has no such term"):
         module.parse({"loss_type": "ipo", "label_smoothing": 0.1}, None, TABLES["dpo"])
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_weights_in_4_bits_need_adapters_and_a_stage_that_leaves_them_whole(method: str) -> None:
+    given = {"load_in_4bit": True, **({"teacher": "/t"} if method == "distill" else {})}
+    with pytest.raises(Refused) as caught:
+        module.parse(given | {"zero_stage": 3}, None, EVERY[method])
+    assert [(r.code, r.field) for r in caught.value.reasons] == [
+        ("E-TRAIN-016", "hyperparams.load_in_4bit"),
+        ("E-TRAIN-016", "hyperparams.zero_stage"),
+    ]
+    assert module.parse(given | {"lora_rank": 8}, None, EVERY[method]).load_in_4bit

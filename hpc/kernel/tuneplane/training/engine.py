@@ -15,6 +15,7 @@ from typing import Any
 
 from tuneplane.training import memory
 from tuneplane.training.peers import Peers
+from tuneplane.training.quantised import true_shape
 from tuneplane.training.settings import Settings
 from tuneplane.training.shards import Copies, Part, Shards, contents
 
@@ -212,7 +213,7 @@ class Engine:
     def shapes(self, trainable: bool) -> dict[str, tuple[int, ...]]:
         """Name and true shape of each parameter, of the trainable ones only where asked; ZeRO-3's partitions do not blur it."""
         return {
-            name: tuple(getattr(param, "ds_shape", param.shape))
+            name: true_shape(param)
             for name, param in self.model.named_parameters()
             if param.requires_grad or not trainable
         }

@@ -21,11 +21,15 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """Right-padded rows, or sequences of several rows, on a device. `labels` outside the answers are -100; no answer begins before token `first`."""
+    """Right-padded rows, or sequences of several rows, on a device. `labels` outside the answers are -100; no answer begins before token `first`.
+
+    `asked` are the places before an answer's token in any sequence: of packed rows only those need logits.
+    """
 
     inputs: dict[str, Any]
     labels: Any
     first: int
+    asked: Any = None
 
 
 def collate(rows: Sequence[Row], pad_id: int, device: Any) -> Batch:
@@ -71,13 +75,20 @@ def collate_packed(groups: Sequence[Sequence[Row]], pad_id: int, device: Any) ->
             positions[line, at : at + len(ids)] = np.arange(len(ids))
             first, at = min(first, at + learnt), at + len(ids)
         positions[line, at:] = np.arange(width - at)
-    made = (torch.from_numpy(array).to(device) for array in (inputs, positions, labels))
-    ids, places, wanted = made
-    return Batch({"input_ids": ids, "position_ids": places}, wanted, first)
+    asked = np.nonzero((labels[:, 1:] != IGNORED).any(0))[0]
+    made = [torch.from_numpy(array).to(device) for array in (inputs, positions, labels, asked)]
+    return Batch({"input_ids": made[0], "position_ids": made[1]}, made[2], first, made[3])
 
 
 def answer_logits(model: Model, batch: Batch) -> tuple[Any, Any]:
-    """Logits (rows, n, vocabulary) from the first answer token of the batch on, and the ids that they should give (rows, n)."""
+    """Logits (rows, n, vocabulary) from the first answer token of the batch on, and the ids that they should give (rows, n).
+
+    Of packed rows n counts the places before an answer's token alone.
+    """
+    if batch.asked is not None:
+        fewer = {"logits_to_keep": batch.asked} if model.accepts("logits_to_keep") else {}
+        logits = model(**batch.inputs, use_cache=False, **fewer).logits
+        return logits if fewer else logits[:, batch.asked], batch.labels[:, batch.asked + 1]
     kept = batch.labels.shape[1] - max(0, batch.first - 1)
     fewer = {"logits_to_keep": kept} if model.accepts("logits_to_keep") else {}
     logits = model(**batch.inputs, use_cache=False, **fewer).logits[:, -kept:][:, :-1]

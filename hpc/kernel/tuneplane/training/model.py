@@ -12,6 +12,7 @@ from typing import Any
 
 from tuneplane.record.digest import digest_file, digest_json
 from tuneplane.training.place import Place
+from tuneplane.training.quantised import loading
 from tuneplane.training.refusals import refuse
 from tuneplane.training.settings import Settings
 
@@ -165,7 +166,8 @@ def load_model(path: Path, settings: Settings, dtype: Any, field: str = "inputs.
     """
     from transformers import AutoModelForCausalLM
 
-    return _dressed(_from_folder(AutoModelForCausalLM, path, dtype, field), settings, "CAUSAL_LM")
+    found = _from_folder(AutoModelForCausalLM, path, dtype, field, **loading(settings, dtype))
+    return _dressed(found, settings, "CAUSAL_LM")
 
 
 def load_scorer(path: Path, settings: Settings, dtype: Any, pad_id: int) -> Any:
@@ -175,7 +177,8 @@ def load_scorer(path: Path, settings: Settings, dtype: Any, pad_id: int) -> Any:
     """
     from transformers import AutoModelForSequenceClassification
 
-    model = _from_folder(AutoModelForSequenceClassification, path, dtype, "inputs.model", num_labels=1)
+    more = {"num_labels": 1, **loading(settings, dtype)}
+    model = _from_folder(AutoModelForSequenceClassification, path, dtype, "inputs.model", **more)
     model.config.pad_token_id = pad_id
     return _dressed(model, settings, "SEQ_CLS")
 

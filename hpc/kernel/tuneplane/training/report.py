@@ -40,9 +40,25 @@ def before(job: Job, method: RowMethod) -> list[str]:
     return [
         f"run {place.run_id} attempt {place.attempt}: {method.name} on {place.world_size} ranks, {nodes} nodes, {job.device.type}",
         f"rows {counts['kept']} of {counts['read']} ({left_out}), {thousands(method.train.meta['tokens'])} tokens",
+        *_told(method),
         method.arithmetic(),
         *method.facts(),
     ]
+
+
+def _told(method: RowMethod) -> list[str]:
+    """What became of rows on the way to the tokens, and how full the packs are."""
+    meta, packs = method.train.meta, method.train.packs
+    out = []
+    if columns := meta.get("columns"):
+        words = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in columns.items())
+        out.append(f"columns mapped: {words}")
+    if packs is not None:
+        room = len(packs) * packs.meta["width"]
+        out.append(
+            f"packed: {len(method.train)} rows in {len(packs)} sequences, {100 * meta['tokens'] / room:.1f} % full"
+        )
+    return out
 
 
 def start(resumed: Resumed | None, method: RowMethod) -> str:
@@ -83,6 +99,7 @@ def result(
         "parameters_total": sum(math.prod(s) for s in shapes.values()),
         "parameters_trainable": sum(math.prod(s) for s in trainable.values()),
         "rows": method.train.meta["counts"],
+        **_more_rows(method),
         "samples_sha256": method.order.digest(0),
         "world_size": job.place.world_size,
         "zero_stage": settings.zero_stage,
@@ -100,6 +117,17 @@ def result(
 def peak(ranks: list[dict[str, int]]) -> dict[str, int]:
     """The most of each figure over all ranks, in bytes (`tuneplane.training.memory.seen`). Pure."""
     return {name: max(rank.get(name, 0) for rank in ranks) for name in sorted({n for rank in ranks for n in rank})}
+
+
+def _more_rows(method: RowMethod) -> dict[str, Any]:
+    """Counts of mapped columns and of packs, of the training rows and the held-out ones; only what there is."""
+    out: dict[str, Any] = {}
+    for name, tokens in (("", method.train), ("validation_", method.held_out)):
+        if tokens is not None and (columns := tokens.meta.get("columns")):
+            out[f"{name}columns"] = columns
+    if (packs := method.train.packs) is not None:
+        out["packs"] = {name: packs.meta[name] for name in ("rows", "packs", "width")}
+    return out
 
 
 def end(value: dict[str, Any]) -> str:

@@ -86,6 +86,9 @@ FIELDS: tuple[Field, ...] = (
     Field("lora_alpha", "float", 16.0, "LoRA's scale is alpha / rank", 0, 100_000, above=True),
     Field("lora_dropout", "float", 0.0, "dropout before the adapters", 0, 0.95),
     Field("lora_targets", "str", "all-linear", "all-linear, or module names with commas: q_proj,v_proj"),
+    Field(
+        "load_in_4bit", "bool", False, "frozen weights in 4 bits (NF4, bitsandbytes); needs LoRA and zero_stage below 3"
+    ),
     Field("deterministic", "bool", False, "refuse operations without a deterministic form (slower on a GPU)"),
     Field(
         "save_steps",
@@ -140,6 +143,7 @@ class Settings:
     lora_alpha: float
     lora_dropout: float
     lora_targets: str
+    load_in_4bit: bool
     deterministic: bool
     save_steps: int
     async_save: bool
@@ -157,7 +161,19 @@ class Settings:
 
     def faults(self) -> list[Reason]:
         """Values that are good alone and contradict each other."""
-        return []
+        if not self.load_in_4bit:
+            return []
+        wrong = []
+        if not self.lora:
+            text, allowed = (
+                "weights in 4 bits cannot be trained, and there are no adapters",
+                "false, or lora_rank above 0",
+            )
+            wrong.append(Reason("E-TRAIN-016", text, "hyperparams.load_in_4bit", "true", allowed))
+        if self.zero_stage == 3:
+            text, allowed = "weights in 4 bits cannot be shared out among the ranks", "0, 1 or 2"
+            wrong.append(Reason("E-TRAIN-016", text, "hyperparams.zero_stage", "3", allowed))
+        return wrong
 
     def lr_at(self, step: int, total_steps: int) -> float:
         """Learning rate of step 1, 2, …, total_steps. A function of the step alone, so that a resume needs no scheduler state."""
@@ -181,7 +197,17 @@ class Table(Generic[Chosen]):
     fields: tuple[Field, ...]
 
 
-SFT = Table("sft", Settings, FIELDS)
+PACKING = Field("packing", "bool", False, "several rows in one sequence of max_length, which do not see each other")
+
+
+@dataclass(frozen=True)
+class PackedSettings(Settings):
+    """Settings of methods whose rows may be packed."""
+
+    packing: bool
+
+
+SFT = Table("sft", PackedSettings, (*FIELDS, PACKING))
 
 
 def parse(hyperparams: Mapping[str, Any], peft: Mapping[str, Any] | None, table: Table[Chosen]) -> Chosen:

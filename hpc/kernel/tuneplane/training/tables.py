@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuneplane.training.refusals import Reason
-from tuneplane.training.settings import FIELDS, Field, Settings, Table
+from tuneplane.training.settings import FIELDS, PACKING, Field, PackedSettings, Settings, Table
 
 
 def _fields(*own: Field, **defaults: Any) -> tuple[Field, ...]:
@@ -26,8 +26,11 @@ class DpoSettings(Settings):
     def faults(self) -> list[Reason]:
         if self.loss_type == "ipo" and self.label_smoothing:
             found = str(self.label_smoothing)
-            return [Reason("E-TRAIN-016", "ipo has no such term", "hyperparams.label_smoothing", found, "0")]
-        return []
+            return [
+                *super().faults(),
+                Reason("E-TRAIN-016", "ipo has no such term", "hyperparams.label_smoothing", found, "0"),
+            ]
+        return super().faults()
 
 
 DPO = Table(
@@ -95,7 +98,7 @@ KTO = Table(
 
 
 @dataclass(frozen=True)
-class DistillSettings(Settings):
+class DistillSettings(PackedSettings):
     """Settings of `deepspeed/distill`."""
 
     teacher: str
@@ -110,6 +113,7 @@ DISTILL = Table(
     "distill",
     DistillSettings,
     _fields(
+        PACKING,
         Field("teacher", "str", None, "folder of the teacher model, seen from the experiment or absolute"),
         Field(
             "divergence",
@@ -143,7 +147,7 @@ class GrpoSettings(Settings):
     scale_rewards: bool
 
     def faults(self) -> list[Reason]:
-        out = []
+        out = super().faults()
         answers = self.micro_batch_size * self.gradient_accumulation
         if answers % self.num_generations:
             text = "a rank's answers of a step are not whole groups"

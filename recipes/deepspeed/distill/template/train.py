@@ -16,7 +16,7 @@ def train(job: Job) -> None:
     chosen = settings.parse(job.launch.hyperparams, job.launch.peft, tables.DISTILL)
     job.connect()
 
-    from tuneplane.training import data, engine, export, model, report
+    from tuneplane.training import data, engine, export, model, packing, report
     from tuneplane.training.distill import Distill
     from tuneplane.training.loop import Loop
     from tuneplane.training.metrics import Reporter
@@ -26,8 +26,8 @@ def train(job: Job) -> None:
     # 1. Data: one rank tokenises, all ranks map the result; the order of the rows depends on the seed alone.
     folder = model.check_folder(job.launch.input_path("model", job.place))
     tokenizer = model.load_tokenizer(folder)
-    train_rows = data.tokens(job, "train", folder, tokenizer, chosen)
-    held_out = data.tokens(job, "validation", folder, tokenizer, chosen)
+    train_rows = data.tokens(job, "train", folder, tokenizer, chosen, packing=chosen.packing)
+    held_out = data.tokens(job, "validation", folder, tokenizer, chosen, packing=chosen.packing)
     method = Distill(train_rows, held_out, chosen, job.peers, tokenizer.pad_token_id, job.watchdog)
     reporter = Reporter(job.place.out_dir, job.peers.first, chosen.log_steps, method.total_steps)
     for line in report.before(job, method):
@@ -47,6 +47,12 @@ def train(job: Job) -> None:
 
     # 3. The teacher: whole on each rank, frozen; one with other tokens is refused.
     method.teacher = load_teacher(job, chosen.teacher, tokenizer, dtype)
+    if chosen.packing:
+        with (
+            deepspeed.asking()
+        ):  # rows of one sequence must not see each other, and both models are asked whether they do
+            for asked in (deepspeed, method.teacher):
+                packing.prove(asked, train_rows, tokenizer.pad_token_id, job.device, precision)
 
     # 4. Go on from the newest checkpoint that verifies; a checkpoint of another run is refused, never passed over in silence.
     fingerprint = {"model": model.identity(folder, job.launch.inputs["model"].get("files", ())), **method.fingerprint()}

@@ -16,7 +16,7 @@ def train(job: Job) -> None:
     chosen = settings.parse(job.launch.hyperparams, job.launch.peft, settings.SFT)
     job.connect()
 
-    from tuneplane.training import data, engine, export, model, report
+    from tuneplane.training import data, engine, export, model, packing, report
     from tuneplane.training.loop import Loop
     from tuneplane.training.metrics import Reporter
     from tuneplane.training.saving import Saver
@@ -25,8 +25,8 @@ def train(job: Job) -> None:
     # 1. Data: one rank tokenises, all ranks map the result; the order of the rows depends on the seed alone.
     folder = model.check_folder(job.launch.input_path("model", job.place))
     tokenizer = model.load_tokenizer(folder)
-    train_rows = data.tokens(job, "train", folder, tokenizer, chosen)
-    held_out = data.tokens(job, "validation", folder, tokenizer, chosen)
+    train_rows = data.tokens(job, "train", folder, tokenizer, chosen, packing=chosen.packing)
+    held_out = data.tokens(job, "validation", folder, tokenizer, chosen, packing=chosen.packing)
     method = Supervised(train_rows, held_out, chosen, job.peers, tokenizer.pad_token_id, job.watchdog)
     reporter = Reporter(job.place.out_dir, job.peers.first, chosen.log_steps, method.total_steps)
     for line in report.before(job, method):
@@ -41,6 +41,9 @@ def train(job: Job) -> None:
     with engine.building(chosen, precision, job.place.world_size) as config:
         network = model.load_model(folder, chosen, engine.weights_dtype(chosen, precision))
         deepspeed = engine.Engine(network, chosen, precision, job.peers, config)
+    if chosen.packing:
+        with deepspeed.asking():  # rows of one sequence must not see each other, and the model is asked whether they do
+            packing.prove(deepspeed, train_rows, tokenizer.pad_token_id, job.device, precision)
     engine.seed_all(chosen.seed + 1 + job.place.rank)
 
     # 3. Go on from the newest checkpoint that verifies; a checkpoint of another run is refused, never passed over in silence.
