@@ -123,7 +123,7 @@ def require_ended(run: RunPaths, state: RunState, actor: Actor) -> None:
             found=state.cls,
             allowed="a run that has ended",
         )
-    if state.cls == "done":
+    if state.cls == "done" and state.element is None:  # of an array, what is left to do is found when it is submitted
         raise Refusal(
             "E-RUNS-012", f"{run.run_id} is done", field=run.run_id, found="done", allowed="a run that did not end well"
         )

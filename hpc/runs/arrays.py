@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tuneplane.contract.sweeps import MAX_VARIANTS
+
+from hpc.errors import Refusal
 from hpc.runs.records import Facts, Submission
 from hpc.runs.state import GRACE_S, Look, RunState, decide, is_ours
 from hpc.slurm.query import JobRow
+from hpc.spec.arrays import parse_array
 from hpc.spec.jobids import JobId
 
 ORDER: Final = (
@@ -49,10 +53,13 @@ def decide_run(facts: Facts, look: Look, now: float, *, grace_s: float = GRACE_S
 
 
 def elements(facts: Facts, look: Look, now: float, *, grace_s: float = GRACE_S) -> dict[int, RunState]:
-    """Each element that has records or that Slurm shows by its own id, judged by the newest submission that it is of."""
+    """Each element, judged by the newest submission that it is of; those that wait in Slurm as one rest are left out.
+
+    Where no record says which elements there are: those that have records, or that Slurm shows by their own id.
+    """
     attempts, seen = dict(facts.elements), _Seen.of(facts, look)
     out = {}
-    for index in sorted(set(attempts) | set(seen.indices(facts))):
+    for index in sorted(set(attempts) | set(seen.indices(facts)) | (_submitted(facts) - _resting(facts, look))):
         submission = submission_of(facts, index)
         task = index - submission.offset
         own = replace(submission, job_id=f"{submission.job_id}_{task}")
@@ -61,6 +68,32 @@ def elements(facts: Facts, look: Look, now: float, *, grace_s: float = GRACE_S) 
         only = replace(look, queue=queue, history=history)
         out[index] = replace(decide(part, only, now, grace_s=grace_s), element=index)
     return out
+
+
+def _submitted(facts: Facts) -> set[int]:
+    """The elements that the submissions' records name. A record that names more than a site could take names none."""
+    known = [s for s in facts.submissions if s.tasks is not None and s.tasks.count <= MAX_VARIANTS]
+    return {s.offset + task for s in known if s.tasks is not None for task in s.tasks}
+
+
+def _resting(facts: Facts, look: Look) -> set[int]:
+    """The elements that Slurm shows as pending rests; where it shortens their list, all that are not there by their own id."""
+    jobs, out = {s.job_id: s for s in facts.submissions}, set[int]()
+    for row in look.queue:
+        name = JobId.parse(row.job_id)
+        submission = jobs.get(str(name.job))
+        if submission is not None and name.tasks and row.active and is_ours(row, submission):
+            out |= {submission.offset + task for task in _tasks(name.tasks, submission)}
+    return out
+
+
+def _tasks(text: str, submission: Submission) -> Iterable[int]:
+    """Slurm's indices of a rest, `3-9%2`; where they are shortened, every one of the submission."""
+    try:
+        found = parse_array(text)
+    except Refusal:
+        return submission.tasks or ()
+    return found if found.count <= MAX_VARIANTS else ()
 
 
 def submission_of(facts: Facts, index: int) -> Submission:
@@ -84,8 +117,14 @@ class _Seen:
             for row in rows:
                 name = JobId.parse(row.job_id)
                 submission = jobs.get(str(name.job))
-                if submission is not None and name.task is not None and is_ours(row, submission):
+                if submission is None or not is_ours(row, submission):
+                    continue
+                if name.task is not None:
                     sorted_rows.setdefault((submission.job_id, name.task), []).append(row)
+                elif name.tasks and not row.active:  # ended before they began, by scancel for one
+                    for task in _tasks(name.tasks, submission):
+                        one = replace(row, job_id=f"{submission.job_id}_{task}")
+                        sorted_rows.setdefault((submission.job_id, task), []).append(one)
             found.append(sorted_rows)
         return cls(*found)
 

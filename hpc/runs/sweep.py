@@ -89,15 +89,9 @@ def look_at(facts: Facts, look: Look, now: float, *, metric: str = "", maximise:
     for index, variant in enumerate(sweep.variants):
         state = states.get(index)
         own = attempts.get(index, ())
-        word = state.cls if state else "queued" if not _over(facts, look) else "not begun"
+        word = state.cls if state else "queued" if any(s.is_of(index) for s in facts.submissions) else "not submitted"
         rows.append(_row(facts.run.element(index), index, variant, word, own, named, mode))
     return SweepTable(facts.run, sweep, named, mode, tuple(rows))
-
-
-def _over(facts: Facts, look: Look) -> bool:
-    """Whether nothing of the sweep can begin any more: Slurm was asked and has none of its jobs."""
-    jobs = {s.job_id for s in facts.submissions}
-    return bool(look.polled_at) and not look.error and not any(str(r.base_id) in jobs and r.active for r in look.queue)
 
 
 def _row(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from builder import RunMaker
-from rows import NOW, look, row
+from rows import NOW, look, past, row
 from tuneplane.contract.sweeps import Stopping, Sweep
 
 from hpc.errors import Refusal
@@ -55,10 +55,25 @@ def test_one_row_a_variant_with_state_step_metric_and_best(make_run: Make) -> No
     assert found.counts() == {"done": 1, "stopped": 1, "running": 1, "queued": 1}
 
 
-def test_what_slurm_does_not_have_any_more_has_not_begun(make_run: Make) -> None:
-    maker = swept(make_run, 2)
+def test_elements_that_never_began_are_told_apart(make_run: Make) -> None:
+    maker = swept(make_run, 4)
     trained(maker.element(0), 1.0, cls="done")
-    assert [r.state for r in look_at(read_facts(maker.run), look(), NOW).rows] == ["done", "not begun"]
+    facts = read_facts(maker.run)
+    assert [r.state for r in look_at(facts, look(), NOW).rows] == ["done", "vanished", "vanished", "vanished"]
+    gone = look(history=(past("CANCELLED", job_id="100_[1-2]"),))
+    assert [r.state for r in look_at(facts, gone, NOW).rows] == ["done", "cancelled", "cancelled", "vanished"]
+    late = look(row("PENDING", job_id="100_[1,3,...]", reason="Priority"))
+    assert [r.state for r in look_at(facts, late, NOW).rows] == ["done", "queued", "queued", "queued"]
+    assert decide_run(facts, gone, NOW).message == "elements: 1 vanished, 2 cancelled, 1 done"
+
+
+def test_a_part_that_slurm_refused_is_not_submitted(make_run: Make) -> None:
+    maker = make_run().package()
+    maker.run.variants.write_text(json.dumps(Sweep(({"a": 1}, {"a": 2}, {"a": 3})).as_json()))
+    maker.admit().submit(array={"offset": 0, "tasks": "0-1"})
+    trained(maker.element(0), 1.0, cls="done")
+    trained(maker.element(1), 1.0, cls="done")
+    assert look_at(read_facts(maker.run), look(), NOW).counts() == {"done": 2, "not submitted": 1}
 
 
 def test_p13_the_parts_of_a_large_array_are_one_run(make_run: Make) -> None:
@@ -70,12 +85,11 @@ def test_p13_the_parts_of_a_large_array_are_one_run(make_run: Make) -> None:
     second.start(1000)
     facts = read_facts(maker.run)
     there = {"name": "sft.run-0a1b2c3d.1000", "raw_id": 202, "job_id": "200_2"}
-    seen = look(
-        row("RUNNING", **there), row("PENDING", job_id="200_[3-4]", name="sft.run-0a1b2c3d.1000", reason="Priority")
-    )
+    rest = row("PENDING", job_id="200_[0-1,3-4]", name="sft.run-0a1b2c3d.1000", reason="Priority")
+    seen = look(row("RUNNING", **there), rest, row("PENDING", job_id="100_[0-2,4-9]", reason="Priority"))
     states = elements(facts, seen, NOW)
     assert {n: (s.cls, s.job_id) for n, s in states.items()} == {3: ("done", "100_3"), 12: ("running", "200_2")}
-    assert decide_run(facts, seen, NOW).message == "elements: 1 running, 1 done, 3-4 queued"
+    assert decide_run(facts, seen, NOW).message == "elements: 1 running, 1 done, 0-1,3-4 queued, 0-2,4-9 queued"
 
 
 def test_p14_an_element_that_was_submitted_again_is_judged_by_the_newer_submission(make_run: Make) -> None:
@@ -86,7 +100,7 @@ def test_p14_an_element_that_was_submitted_again_is_judged_by_the_newer_submissi
     facts = read_facts(maker.run)
     again = row("PENDING", job_id="300_1", raw_id=301, name="sft.run-0a1b2c3d.1000", reason="Priority", comment="")
     states = elements(facts, look(again), NOW)
-    assert {n: s.cls for n, s in states.items()} == {1: "queued", 2: "done"}
+    assert {n: states[n].cls for n in (1, 2)} == {1: "queued", 2: "done"}
 
 
 def test_each_element_has_a_batch_log_of_its_own(make_run: Make) -> None:

@@ -173,7 +173,7 @@ def test_a_plain_array_of_a_training_recipe_stays_refused(lab: tuple[Lab, Any]) 
 
 def test_a_sweep_needs_a_slurm(lab: tuple[Lab, Any]) -> None:
     made, _ = lab
-    done = made.tp("sweep", "job", "--profile", "local", "-g", heights(2), "--json", ok=False)
+    done = made.tp("sweep", "job", "-g", heights(2), "--json", ok=False)
     assert [code for code, _ in faults(done)] == ["E-SWEEP-009"]
 
 
