@@ -99,7 +99,7 @@ def rm(ref: str, unseen: bool, as_json: bool) -> None:
     wanted = parse_ref(ref, "REF")
     if not wanted.version:
         raise click.UsageError("name the version that is to be removed")
-    found = remove_version(Shelf(by.root, DATASET, site=by.site), wanted, user=by.user, unseen=unseen)
+    found = remove_version(Shelf(by.root, DATASET, site=by.site), wanted, user=by.user, now=by.now, unseen=unseen)
     if as_json:
         print_json({"removed": str(wanted), "unseen": found.closed})
     else:

@@ -73,6 +73,27 @@ def _row(card: Card) -> list[str]:
 
 @env.command()
 @click.argument("ref")
+@click.option("--unseen", is_flag=True, help="Remove it although some runs of others cannot be read.")
+@json_option
+def rm(ref: str, unseen: bool, as_json: bool) -> None:
+    """Remove OWNER/NAME@VERSION: only if no run names it."""
+    from hpc.cli.dataset_push import pusher
+    from hpc.data.remove import remove_version
+    from hpc.plugins.environment_shelf import ENVIRONMENT
+    from hpc.registry.shelf import Shelf, parse_ref
+
+    by, wanted = pusher(), parse_ref(ref, "REF")
+    if not wanted.version:
+        raise click.UsageError("name the version that is to be removed")
+    found = remove_version(Shelf(by.root, ENVIRONMENT, site=by.site), wanted, user=by.user, now=by.now, unseen=unseen)
+    if as_json:
+        print_json({"removed": str(wanted), "unseen": found.closed})
+    else:
+        click.echo(f"{wanted} is removed")
+
+
+@env.command()
+@click.argument("ref")
 @click.option("--sample", "count", type=click.IntRange(0, 1000), default=0, help="Show the first N tasks.")
 @json_option
 def show(ref: str, count: int, as_json: bool) -> None:

@@ -86,7 +86,7 @@ def rm(ref: str, unseen: bool, as_json: bool) -> None:
         raise click.UsageError("name the version: OWNER/NAME@VERSION")
     shelf = Shelf(root, MODEL, site=load_site(root))
     _require_no_channel(shelf, parsed)
-    remove_version(shelf, parsed, user=real_user(), unseen=unseen)
+    remove_version(shelf, parsed, user=real_user(), now=utc_now(), unseen=unseen)
     if as_json:
         print_json({"removed": str(parsed)})
     else:

@@ -1,7 +1,7 @@
 """Takes a version off its shelf: only if nothing names it, by one rename to a name that no reader takes for a version, then file by file.
 
-Killed in between, the renamed folder is litter, which the next push of that name sweeps. A version that was sealed stays known as gone: its
-number cannot be given to other bytes.
+Before that a tombstone is written, by which an audit tells a removal from a deletion by hand. Killed in between, the renamed folder is litter, which
+the next push of that name sweeps. A version that was sealed stays known as gone: its number cannot be given to other bytes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from hpc.data.visibility import PRIVATE, visibility_of
 from hpc.errors.core import Refusal
 from hpc.registry.shelf import TEMP_SUFFIX, Ref, Shelf
 from hpc.registry.storing import drop
+from hpc.registry.tombstones import bury
 from hpc.site.users import User
 from hpc.store.faults import refusal
 
 SHOWN = 5
 
 
-def remove_version(shelf: Shelf, ref: Ref, *, user: User, unseen: bool = False) -> Uses:
+def remove_version(shelf: Shelf, ref: Ref, *, user: User, now: str, unseen: bool = False) -> Uses:
     """Remove one version; what could not be looked at comes back. `unseen`: accept that some records could not be read.
 
     Raises Refusal E-REG-002 (no such version), E-REG-003 (another's), E-DATA-020 (still named, or nobody can say), E-STORE-02x. A damaged
@@ -53,6 +54,7 @@ def remove_version(shelf: Shelf, ref: Ref, *, user: User, unseen: bool = False) 
             "E-DATA-020", f"{len(found.closed)} folders of others cannot be read and may name {ref}", field=str(ref),
             found=", ".join(found.closed[:SHOWN]), hint="let root or the service user run it, or accept that with --unseen",
         )  # fmt: skip
+    bury(shelf, ref, uid=uid, user=user, now=now)
     trash(folder)
     return found
 

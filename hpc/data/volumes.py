@@ -25,6 +25,7 @@ from hpc.errors.core import Refusal, Refusals
 from hpc.registry.order import newest_first
 from hpc.registry.resolve import Version, load
 from hpc.registry.shelf import RECORD, Ref, Shelf
+from hpc.registry.tombstones import bury
 from hpc.spec.text import segment
 from hpc.store.faults import refusal
 
@@ -155,13 +156,21 @@ def remove(by: Pusher, ref: Ref, *, old: bool = False, unseen: bool = False) -> 
     generations = newest_first(shelf.versions(ref.owner, ref.name))
     if old:
         going = [g for g in generations[1:] if g not in held]
-        for generation in going:
-            trash(package / generation)
+        _drop(shelf, ref, going, by)
         return going
     if held:
         names = sorted({run for several in held.values() for run in several})
         raise Refusal(
             "E-DATA-020", f"{ref.id} is needed by {len(names)} runs that have not ended", found=", ".join(names[:5])
         )
+    # The newest goes last: until then the name means what it meant.
+    _drop(shelf, ref, generations[::-1], by)
     trash(package)
     return generations
+
+
+def _drop(shelf: Shelf, ref: Ref, generations: Sequence[str], by: Pusher) -> None:
+    uid = shelf.uid(ref.owner)
+    for generation in generations:
+        bury(shelf, Ref(ref.owner, ref.name, generation), uid=uid, user=by.user, now=by.now)
+        trash(shelf.package(ref.owner, ref.name) / generation)

@@ -19,7 +19,7 @@ from tuneplane.contract import exits
 from tuneplane.contract.layout import StorageRoot
 
 from hpc.errors.core import Refusal
-from hpc.registry import workers
+from hpc.registry import tombstones, workers
 from hpc.registry.activationcheck import check_active
 from hpc.registry.deepcheck import targets
 from hpc.registry.kinds import Kind
@@ -222,6 +222,8 @@ class _Audit:
                     yield workers.Package(number, owner, name, uid)
                 elif is_litter(name):
                     self.report.say(Problem(NOTE, LITTER, f"{where}/{name}", "a writer died here"))
+                elif name == tombstones.FOLDER:
+                    self.report.say(*tombstones.check_tombstones(self.root, kind.shelf, owner))
                 else:
                     self.report.say(Problem(TAMPERED, "E-REG-013", f"{where}/{name}", "does not belong here"))
 

@@ -25,6 +25,7 @@ from hpc.registry.records import decode_record, encode_record
 from hpc.registry.seals import Seal, read_seal
 from hpc.registry.shelf import SHIPPED_OWNER, Ref, Shelf, is_segment
 from hpc.registry.storing import store, sweep
+from hpc.registry.tombstones import unbury
 from hpc.registry.trees import Tree, measure, survey
 from hpc.site.roll import require_active
 from hpc.site.trust import require_owner_folder
@@ -113,6 +114,7 @@ def publish(
     with _giving(user, uid, ref):
         _ready(shelf, ref, user, uid, site, now)
         store(kind, source, final, data, tree, checked, uid)
+    unbury(root, f"{kind.shelf}/{owner}/{ref.name}/{ref.version}")
     return Published(
         ref.id, ref.version, tree.v1, tree.v2, tree.size, len(tree.files), final, restored=seal is not None
     )

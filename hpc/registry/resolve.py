@@ -23,8 +23,10 @@ from hpc.registry.kinds import Kind
 from hpc.registry.look import Subject, look
 from hpc.registry.order import newest_first
 from hpc.registry.problems import NOTE, TAMPERED, Problem, is_stale, of_error
+from hpc.registry.records import RecordError
 from hpc.registry.seals import Seal, read_seal
 from hpc.registry.shelf import CONTENT, Ref, Shelf, parse_ref
+from hpc.registry.tombstones import read_tombstone
 from hpc.registry.trees import FILE, FOLDER
 from hpc.store.faults import refusal
 from hpc.store.folders import read_record
@@ -136,6 +138,7 @@ def load(shelf: Shelf, ref: Ref, uid: int) -> Version:
         allowed = ", ".join(newest_first(have)[:10]) or "nothing: the package has no versions"
         sealed = read_seal(shelf.root, subject_path(shelf.kind, ref))
         text = "stood on the shelf once and is gone" if sealed else "there is no such version"
+        text = _removal(shelf.root, subject_path(shelf.kind, ref)) or text
         raise Refusal("E-REG-002", f"{ref}: {text}", found=str(ref), allowed=allowed)
     seen, problems = look_at(shelf, ref, uid)
     if bad := [p for p in problems if p.level != NOTE]:
@@ -146,6 +149,15 @@ def load(shelf: Shelf, ref: Ref, uid: int) -> Version:
     if seal is not None and (fault := against_seal(seen, seal, str(folder))):
         raise fault.refusal()
     return Version(shelf.root, folder, seen, seal)
+
+
+def _removal(root: StorageRoot, subject: str) -> str:
+    """Who removed the version and when, "" where nobody says that they did."""
+    try:
+        found = read_tombstone(root, subject)
+    except (OSError, RecordError):
+        return ""
+    return f"was removed by {found.by} at {found.at}" if found else ""
 
 
 def look_at(shelf: Shelf, ref: Ref, uid: int) -> tuple[Mapping[str, Any] | None, list[Problem]]:

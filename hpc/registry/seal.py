@@ -26,6 +26,7 @@ from hpc.registry.resolve import against_seal, look_at
 from hpc.registry.seals import LOG, Seal, judge_sealer, read_seal, seal_path, sealers
 from hpc.registry.shelf import CONTENT, Ref, Shelf
 from hpc.registry.storing import sweep
+from hpc.registry.tombstones import departed
 from hpc.registry.trees import FOLDER, measure
 from hpc.site.users import User
 from hpc.store.faults import refusal
@@ -233,10 +234,16 @@ class _Sealer:
             self.out.standing += 1
 
     def _gone(self) -> None:
-        """Seals whose version, generation or pack is not there any more."""
+        """Seals whose version, generation or pack is not there any more; what its owner removed is a note."""
         for subject in seal_subjects(self.root):
             if not os.path.lexists(target_of(self.root, subject)):
-                self._say(gone(subject))
+                self._say(departed(self.root, self._readable(subject), gone(subject)))
+
+    def _readable(self, subject: str) -> Seal | None:
+        try:
+            return read_seal(self.root, subject, uids=self.uids)
+        except Refusal:
+            return None  # the audit says what is wrong with it
 
     def _write(self, value: Seal) -> None:
         path = seal_path(self.root, value.subject)

@@ -17,6 +17,7 @@ from hpc.registry.records import RecordError, read_raw
 from hpc.registry.seal import gone, listed, log_of, seal_gone
 from hpc.registry.seals import LOG, MAX_SEAL, Seal, decode_seal, judge_sealer
 from hpc.registry.shelf import SWITCH, is_litter
+from hpc.registry.tombstones import departed
 from hpc.registry.trees import FOLDER
 from hpc.site.plan import SHELVES
 
@@ -109,8 +110,8 @@ class SealFolder:
         """Name the things that were sealed and are gone, and the seals that the log lists and are gone."""
         have = set(present)
         for stem in sorted(self.stems - have):
-            if self.get(stem) is not None:
-                self.problems.append(gone(f"{self.subject}/{stem}"))
+            if (seal := self.get(stem)) is not None:
+                self.problems.append(departed(self.root, seal, gone(seal.subject)))
         for stem in sorted(self.log.keys() - self.stems):
             self.problems.append(seal_gone(f"{self.where}/{stem}.json"))
 

@@ -154,7 +154,7 @@ def test_a_sealed_name_is_not_given_to_other_bytes(
 ) -> None:
     publish(by, output, made)
     seal(root, [DATASET], site=site, user=by.user, now=NOW)
-    remove_version(Shelf(root, DATASET, site=site), Ref(by.user.name, "half", "1"), user=by.user)
+    remove_version(Shelf(root, DATASET, site=site), Ref(by.user.name, "half", "1"), user=by.user, now=NOW)
     assert "sealed" in publish(by, output, made)["message"]
     assert codes(lambda: plan_output(root, site, by.user.name, output["ref"], array=False)) == ["E-DATA-040"]
 

@@ -268,10 +268,10 @@ def test_what_a_run_names_stays_and_the_rest_goes(
     run.jobspec.write_text(json.dumps({"spec": {"data": {"train": {"dataset": f"{me.name}/sums@1.0"}}}}))
     shelf = Shelf(root, DATASET, site=site)
     with pytest.raises(Refusal) as caught:
-        remove_version(shelf, Ref(me.name, "sums", "1.0"), user=me)
+        remove_version(shelf, Ref(me.name, "sums", "1.0"), user=me, now=NOW)
     assert caught.value.code == "E-DATA-020"
     assert "run-00aa" in str(caught.value.found)
-    remove_version(shelf, Ref(me.name, "sums", "1.0.1"), user=me)
+    remove_version(shelf, Ref(me.name, "sums", "1.0.1"), user=me, now=NOW)
     assert shelf.versions(me.name, "sums") == ["1.0"]
     assert sorted(os.listdir(shelf.package(me.name, "sums"))) == ["1.0"]
 
@@ -281,8 +281,8 @@ def test_a_sealed_version_that_was_removed_stays_known_as_gone(
 ) -> None:
     put(folder)
     seal(root, [DATASET], site=site, user=me, now=NOW)
-    remove_version(Shelf(root, DATASET, site=site), Ref(me.name, "sums", "1.0"), user=me)
-    with pytest.raises(Refusal, match="stood on the shelf once") as caught:
+    remove_version(Shelf(root, DATASET, site=site), Ref(me.name, "sums", "1.0"), user=me, now=NOW)
+    with pytest.raises(Refusal, match="was removed by") as caught:
         cards.find(root, f"{me.name}/sums@1.0")
     assert caught.value.code == "E-REG-002"
     write_rows(folder / "train.jsonl", rows(3))
@@ -324,7 +324,7 @@ def test_visibility_is_what_other_accounts_meet(scratch: Path, people: tuple[Use
     assert sees(bert) == "10"
     assert set_to(GROUP, "daemon") == "E-DATA-021"
     refused = as_user(
-        bert, lambda: remove_version(Shelf(root, DATASET, site=site), Ref(anna.name, "sums", "1"), user=bert)
+        bert, lambda: remove_version(Shelf(root, DATASET, site=site), Ref(anna.name, "sums", "1"), user=bert, now=NOW)
     )
     assert refused == "E-REG-003"
 

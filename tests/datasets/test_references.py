@@ -182,7 +182,7 @@ def test_data_that_is_gone_when_the_job_starts(
 ) -> None:
     put(folder)
     launch = {"inputs": {"train": resolve()}}
-    remove_version(Shelf(root, DATASET, site=site), Ref(me.name, "sums", "1.0"), user=me)
+    remove_version(Shelf(root, DATASET, site=site), Ref(me.name, "sums", "1.0"), user=me, now=NOW)
     with pytest.raises(LaunchRefused) as caught:
         verify_data(launch)
     assert caught.value.code == "E-JOB-009"

@@ -70,7 +70,7 @@ def test_runs_that_cannot_be_read_may_name_it(scratch: Path, people: tuple[User,
     def remove(user: User, name: str, version: str, unseen: bool = False) -> str:
         shelf = Shelf(root, DATASET, site=site)
         return as_user(
-            user, lambda: remove_version(shelf, Ref(anna.name, name, version), user=user, unseen=unseen).closed
+            user, lambda: remove_version(shelf, Ref(anna.name, name, version), user=user, now=NOW, unseen=unseen).closed
         )
 
     assert [as_user(anna, push(v)) for v in ("1", "2")] == ["1", "2"]

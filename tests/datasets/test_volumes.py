@@ -163,7 +163,7 @@ def test_only_what_no_open_run_needs_is_removed(
     write_json_new(run.attempt(0).end, {"class": "failed", "requeue": False})
     assert remove(by, Ref(by.user.name, "ref"), old=True) == ["1"]
     assert remove(by, Ref(by.user.name, "ref")) == ["3"]
-    assert os.listdir(root.shelf("volumes") / by.user.name) == []
+    assert os.listdir(root.shelf("volumes") / by.user.name) == [".gone"]
 
 
 @pytest.mark.two_users

@@ -218,6 +218,8 @@ def test_the_commands(put: Callable, by: Pusher, tmp_path: Path, monkeypatch: py
     shown = run(env, ["show", f"{ME}/sums", "--sample", "1"]).output
     assert "1 eval, 2 train" in shown
     assert '"id": "a"' in shown
+    assert json.loads(run(env, ["rm", f"{ME}/sums@1", "--json"]).output) == {"removed": f"{ME}/sums@1", "unseen": []}
+    assert json.loads(run(env, ["ls", "--json"]).output)["environments"][0]["versions"] == []
     assert ENVIRONMENT.shelf == "environments"
 
 
