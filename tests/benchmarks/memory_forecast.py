@@ -33,7 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
     "zero0-full-fp32": {"zero_stage": 0, **FULL},
     "zero1-full-fp32": {"zero_stage": 1, **FULL},
     "zero2-full-fp32": {"zero_stage": 2, **FULL},
-    "zero2-full-fp32-long": {"zero_stage": 2, **FULL, "words": 400},
+    "zero2-full-fp32-long": {"zero_stage": 2, **FULL, "words": 350},
     "zero2-full-bf16": {"zero_stage": 2, **FULL, "precision": "bf16"},
     "zero3-full-fp32": {"zero_stage": 3, **FULL},
     "zero3-lora-bf16": {"zero_stage": 3, **LORA, "precision": "bf16"},
@@ -52,7 +52,7 @@ def rows(path: Path, words: int) -> Path:
 def measure(folder: Path, model: Path, case: dict[str, Any]) -> tuple[float, float, float, Any]:
     """(measured peak, before the model, forecast, its terms) in MiB of one case."""
     settings = {"max_steps": 3, "micro_batch_size": 2, "max_length": 2048, "save_steps": 0, **case}
-    words = int(settings.pop("words", 150))
+    words = int(settings.pop("words", 100))
     folder.mkdir(parents=True)
     run = Run(folder / "run", model, rows(folder / "rows.jsonl", words), **settings)
     done = run.complete()

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ranks import Run
 from tuneplane.training.board import Board
 from tuneplane.training.memory import resident
 from tuneplane.training.metrics import Reporter, progress_line
 from tuneplane.training.report import peak
 from tuneplane.training.speed import PEAK_FLOPS, Speed, multiplied
+from tuneplane.training.writing import Saved
 
 
 def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -70,7 +72,7 @@ def test_p36_an_attempt_that_goes_on_shows_no_step_twice(tmp_path: Path) -> None
     first.begin(board=Board(board, 0))
     for step in range(1, 7):  # the checkpoint is of step 4: 5 and 6 are done again
         first.step(step, 10.0 - step, 1e-3, 0.5, 64, {"accuracy": 0.5})
-    first.saved(4, 1.0, 1000, "warning")
+    first.saved(Saved(4, 1.0, 1.0, 1000, "warning"))
     second = Reporter(tmp_path / "1", True, log_steps=1, total_steps=8)
     second.begin(board=Board(board, 4))
     for step in range(5, 9):
@@ -116,3 +118,18 @@ def test_the_process_knows_its_peak(tmp_path: Path) -> None:
 def test_the_peak_of_a_run_is_the_worst_rank_s() -> None:
     ranks = [{"rss_before": 10, "rss_peak": 30}, {"rss_before": 12, "rss_peak": 20, "gpu_allocated": 5}]
     assert peak(ranks) == {"gpu_allocated": 5, "rss_before": 12, "rss_peak": 30}
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+def test_a_model_trains_in_training_mode_from_its_first_step(
+    tmp_path: Path, tiny: Path, sums: Path, warm: Any, rank: int
+) -> None:
+    """In the mode in which models are loaded no activation is recomputed, whatever gradient_checkpointing says."""
+    run = Run(tmp_path / "run", tiny, sums, lora_rank=rank, gradient_checkpointing=True, max_steps=1, max_length=64)
+    run.warm = warm
+    run.before_the_loop("assert all(m.training for m in deepspeed.model.modules())")
+    attempt = run.complete()
+    memory = attempt.result()["memory"]
+    assert 1 << 20 < memory["rss_before"] < memory["rss_peak"]
+    assert {step for step, _ in points(run.root / "tensorboard")["train/loss"]} == {1}

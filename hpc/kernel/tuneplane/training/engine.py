@@ -118,6 +118,7 @@ class Engine:
         self._deepspeed.checkpoint_engine = self._shards
         self._deepspeed._copy_recovery_script = lambda folder: None  # noqa: SLF001 - programs have no place in a checkpoint
         self._copies = Copies(pinned=peers.device.type != "cpu")
+        self.train()  # models are loaded for asking: without this nothing is recomputed, and dropout begins with the first validation
 
     def __call__(self, **inputs: Any) -> Any:
         """Forward of the model."""
