@@ -9,6 +9,7 @@ import click
 from tuneplane.contract import exits
 
 from hpc.cli.context import GivenPath, json_option, print_json, table
+from hpc.cli.evaluate_run import list_evaluations, run_evaluation
 from hpc.spec.text import escaped
 
 if TYPE_CHECKING:
@@ -23,7 +24,11 @@ _PATH = GivenPath()
 
 @click.group("eval", context_settings=SETTINGS)
 def evaluation() -> None:
-    """Evaluations: show, compare, gate. A report is its folder or its eval_report.json."""
+    """Evaluations: run, ls, show, compare, gate. A report is its folder or its eval_report.json."""
+
+
+evaluation.add_command(run_evaluation)
+evaluation.add_command(list_evaluations)
 
 
 @evaluation.command()

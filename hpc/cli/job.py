@@ -13,7 +13,7 @@ import click
 from tuneplane.contract import exits
 from tuneplane.contract.layout import RunPaths
 
-from hpc.cli import runview
+from hpc.cli import followview, runview
 from hpc.cli.context import json_option, print_json
 from hpc.cli.desk import Desk
 from hpc.cli.plot import plot
@@ -92,9 +92,14 @@ def status(runs: tuple[str, ...], owner: str, as_json: bool) -> None:
         _, state = desk.state(run)
         metrics = newest_metrics(run if state.element is None else run.element(state.element), state.attempt)
         report = read_report(run) or {}
+        after, parent = followview.followups(desk, run), followview.follows(desk, run)
+        gates = followview.verdict(desk, run, after)
         shown.append(
             {
                 **runview.run_json(run, state),
+                "followups": after,
+                "follows": parent,
+                "gates": gates.as_json() if gates else None,
                 "metrics": metrics,
                 "result": report.get("result"),
                 "output_dataset": report.get("output_dataset"),
@@ -103,7 +108,15 @@ def status(runs: tuple[str, ...], owner: str, as_json: bool) -> None:
         if not as_json:
             age = desk.age_s(state)
             output = runview.output_text(report)
-            text = runview.run_text(run, state, time.time(), age_s=age, metrics=metrics, output=output)
+            text = runview.run_text(
+                run,
+                state,
+                time.time(),
+                age_s=age,
+                metrics=metrics,
+                output=output,
+                more=followview.lines(after, gates, parent),
+            )
             click.echo(("\n" if len(shown) > 1 else "") + text)
     desk.complain()
     if as_json:
@@ -266,18 +279,19 @@ def stop(run: str, as_json: bool) -> None:
     facts, state = desk.state(paths)
     try:
         said = actions.stop(paths, facts, state, desk.actor, lambda: desk.asker.slurm(state.fleet))
+        followed = followview.stop_all(desk, paths)
     finally:
         desk.asker.forget(state.fleet)
     if as_json:
-        print_json({"run_id": paths.run_id, "stop": "requested", "message": said})
+        print_json({"run_id": paths.run_id, "stop": "requested", "message": said, "followups": followed})
     else:
-        click.echo(f"{paths.run_id}: {said}")
+        click.echo("\n  ".join([f"{paths.run_id}: {said}", *followed]))
 
 
 def _again(run: str, *, resume: bool, as_json: bool) -> None:
     from hpc.cli.submit import clock
     from hpc.runs import actions
-    from hpc.submit.again import resubmit
+    from hpc.submit.again import resubmit, resubmit_followups
 
     desk = Desk()
     paths = resolve(desk.root, run, desk.owner)
@@ -288,12 +302,20 @@ def _again(run: str, *, resume: bool, as_json: bool) -> None:
         desk.root, desk.site, paths, user=desk.user, uid=os.getuid(), resume=resume, clock=clock(), sleep=time.sleep
     )
     os.utime(paths.root)  # the list of finished runs goes by the folder's time
+    followed = resubmit_followups(
+        desk.root, desk.site, paths, user=desk.user, uid=os.getuid(), clock=clock(), sleep=time.sleep
+    )
+    for one in followed:
+        os.utime(one.run.root)
     desk.asker.forget(state.fleet)
     if as_json:
-        print_json({"run_id": paths.run_id, "job_id": done.job_id, "resume": resume, "checkpoint_step": step})
+        told = {"run_id": paths.run_id, "job_id": done.job_id, "resume": resume, "checkpoint_step": step}
+        print_json({**told, "followups": [one.as_json() for one in followed]})
     else:
         where = f" from step {step}" if step is not None else ""
         click.echo(f"{paths.run_id} submitted again{where} as {done.job_id}")
+        for one in followed:
+            click.echo(f"  {one.action} {one.run.run_id} {f'as {one.job_id}' if one.job_id else one.fault}")
         click.echo(f"    next: tp job logs -f {paths.run_id}", err=True)
 
 
@@ -326,12 +348,18 @@ def why(run: str, owner: str, as_json: bool) -> None:
     facts, state = desk.state(paths)
     found = explain_run(desk, facts, state)
     start = estimate(desk, state)
+    parent = followview.follows(desk, paths)
     desk.complain()
     if as_json:
-        print_json({**runview.run_json(paths, state), "why": found.as_json(), "start": start})
+        print_json({**runview.run_json(paths, state), "why": found.as_json(), "start": start, "follows": parent})
         return
     click.echo(f"{paths.run_id}  {paths.exp}  {found.headline}")
-    for name, text in [*found.facts, *(start["text"].items() if start else ())]:
+    if found.cause is not None:
+        click.echo(f"  {'cause':<12} {found.cause.words} ({found.cause.id}, {found.cause.confidence})")
+        for where, text in found.cause.evidence:
+            click.echo(f"  {'evidence':<12} {where}: {text}")
+    told = followview.lines([], None, parent)
+    for name, text in [*told, *found.facts, *(start["text"].items() if start else ())]:
         click.echo(f"  {name:<12} {text}")
     for line in found.lines:
         click.echo(f"  | {line}")

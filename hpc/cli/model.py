@@ -8,6 +8,7 @@ from hpc.cli.lazy import LazyGroup, Table
 
 COMMANDS: Table = {
     "prefetch": ("hpc.cli.model_prefetch:prefetch", "Fetch a hub's model into the shared cache; write the lock."),
+    "export": ("hpc.cli.evaluate_run:export_model", "Export what a run left: merged, with adapter and card, as a job."),
     "register": ("hpc.cli.model_register:register", "Put a run's model, or a folder, on the shelf."),
     "ls": ("hpc.cli.model_show:ls", "List the models of the shelf, or the certified ones of hubs."),
     "show": ("hpc.cli.model_show:show", "One model: facts, lineage, versions, channels."),
@@ -20,4 +21,4 @@ COMMANDS: Table = {
 
 @click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 def model() -> None:
-    """Models: prefetch from a hub, register from a run, show, promote. NAME is OWNER/NAME or OWNER/NAME@VERSION."""
+    """Models: prefetch from a hub, export and register from a run, show, promote. NAME is OWNER/NAME or OWNER/NAME@VERSION."""

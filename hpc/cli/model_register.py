@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.times import utc_now
 
 from hpc.cli.context import current_user, json_option, print_json, storage_root
+from hpc.errors import Refusal
 
 
 @click.command()
@@ -17,11 +19,21 @@ from hpc.cli.context import current_user, json_option, print_json, storage_root
 @click.option(
     "--attempt", type=click.IntRange(min=0), default=None, help="Of the run; by default the one that ended well."
 )
+@click.option(
+    "--part",
+    type=click.Choice(["final", "export", "adapter"]),
+    default=None,
+    help="What of the run: its export where one is done, else what training left.",
+)
 @click.option("--base", default="", help="What a folder was made from, for the record: a model's reference.")
 @click.option("--owner", default="", help="Publish into this namespace (root).")
 @json_option
-def register(source: str, name: str, version: str, attempt: int | None, base: str, owner: str, as_json: bool) -> None:
-    """Put what RUN exported (or the folder DIR) on the shelf as YOU/NAME@VERSION. A version is never changed afterwards.
+def register(
+    source: str, name: str, version: str, attempt: int | None, part: str | None, base: str, owner: str, as_json: bool
+) -> None:
+    """Put what RUN left (or the folder DIR) on the shelf as YOU/NAME@VERSION. A version is never changed afterwards.
+
+    RUN is the training run or its export. Of a run whose export is done, that is taken; --part says otherwise.
 
     A Hugging Face folder with safetensors, or a PEFT adapter. Every byte is copied once and read back; pickles and code are refused.
     """
@@ -32,15 +44,17 @@ def register(source: str, name: str, version: str, attempt: int | None, base: st
 
     root = storage_root()
     if "/" in source or Path(source).is_dir():
-        if attempt is not None:
-            raise click.UsageError("--attempt goes with a run")
+        if attempt is not None or part is not None:
+            raise click.UsageError("--attempt and --part go with a run")
+        _require_no_run(root, Path(source))
         folder, lineage = Path(source), of_folder(Path(source).absolute(), base)
     else:
         if base:
             raise click.UsageError("--base goes with a folder; a run says what it was made from")
         from hpc.runs.find import resolve
 
-        folder, lineage = of_run(resolve(root, source, current_user()), attempt)
+        run, chosen = _chosen(root, resolve(root, source, current_user()), part)
+        folder, lineage = of_run(run, attempt, chosen)
     site, user = load_site(root), real_user()
     done = put(root, site, folder, name, version, user=user, now=utc_now(), lineage=lineage, owner=owner)
     if as_json:
@@ -48,3 +62,34 @@ def register(source: str, name: str, version: str, attempt: int | None, base: st
         return
     click.echo(f"{done.id}@{done.version}  {done.digest}\n  {done.files} files, {done.size} bytes in {done.folder}")
     click.echo(f"  use it:  tp submit EXP --model {done.id}@{done.version}")
+
+
+def _require_no_run(root: StorageRoot, folder: Path) -> None:
+    """What a run left is registered by the run's name: its record then says where it comes from, and which gates it had.
+
+    Raises Refusal E-MODEL-032.
+    """
+    real = folder.resolve()
+    if root.runs.resolve() in real.parents:
+        raise Refusal(
+            "E-MODEL-032", "lies in a run's folder", field=str(folder), found=str(real), allowed="tp model register RUN"
+        )
+
+
+def _chosen(root: StorageRoot, run: RunPaths, part: str | None) -> tuple[RunPaths, str]:
+    """(run, part) to take: of a training run its newest export that is done, unless `final` is asked for or nothing was exported."""
+    from hpc.submit.followlist import children
+
+    if run.exp.endswith(".export"):
+        return run, part or "export"
+    exports = [child for action, child in children(root, run) if action == "export" and child.report.exists()]
+    if part == "final" or (part is None and not exports):
+        return run, "final"
+    if not exports:
+        raise Refusal(
+            "E-MODEL-030",
+            f"{run.run_id} has no export that is done",
+            field="RUN",
+            allowed=f"tp model export {run.run_id}",
+        )
+    return exports[-1], part or "export"

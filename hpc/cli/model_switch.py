@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 from tuneplane.record.times import utc_now
 
 from hpc.cli.context import json_option, print_json, storage_root
 from hpc.errors import Refusal
+from hpc.spec.text import escaped
 
 if TYPE_CHECKING:
+    from tuneplane.contract.layout import StorageRoot
+
     from hpc.registry.shelf import Ref, Shelf
 
 
@@ -18,11 +22,18 @@ if TYPE_CHECKING:
 @click.argument("ref", metavar="OWNER/NAME@VERSION")
 @click.option("--to", "channel", required=True, help="The channel, such as staging or production.")
 @click.option("--generation", type=int, default=None, help="Only if this is still the channel's generation.")
+@click.option(
+    "--override-gates", default="", metavar="REASON", help="Promote though gates did not pass; REASON is kept."
+)
 @json_option
-def promote(ref: str, channel: str, generation: int | None, as_json: bool) -> None:
-    """Let CHANNEL mean this version: OWNER/NAME@CHANNEL then resolves to it. The owner of the model does it, or root."""
+def promote(ref: str, channel: str, generation: int | None, override_gates: str, as_json: bool) -> None:
+    """Let CHANNEL mean this version: OWNER/NAME@CHANNEL then resolves to it. The owner of the model does it, or root.
+
+    A model of a run with gates is promoted only if they passed; they are judged again, from the reports. The verdict is kept with the channel.
+    """
     from hpc.data.channels import promote as move
     from hpc.data.models import MODEL
+    from hpc.registry.resolve import resolve
     from hpc.registry.shelf import Shelf, parse_ref
     from hpc.site.sitefile import load_site
     from hpc.site.users import real_user
@@ -32,11 +43,30 @@ def promote(ref: str, channel: str, generation: int | None, as_json: bool) -> No
     if not parsed.version:
         raise click.UsageError("name the version: OWNER/NAME@VERSION")
     shelf = Shelf(root, MODEL, site=site)
-    done = move(shelf, parsed, channel, user=real_user(), site=site, now=utc_now(), expected=generation)
+    verdicts = _gates(root, resolve(root, MODEL, parsed, site=site, for_new=True).facts, override_gates)
+    user, now = real_user(), utc_now()
+    done = move(shelf, parsed, channel, user=user, site=site, now=now, expected=generation, verdicts=verdicts)
     if as_json:
         print_json({"id": parsed.id, **done.as_json()})
-    else:
-        click.echo(f"{parsed.id}@{channel} now means {done.version} (generation {done.generation})")
+        return
+    click.echo(f"{parsed.id}@{channel} now means {done.version} (generation {done.generation})")
+    for verdict in verdicts:
+        word = f", overridden: {verdict['overridden']}" if "overridden" in verdict else ""
+        click.echo(escaped(f"  gates {verdict['verdict']}: {verdict['reason']}{word}"))
+
+
+def _gates(root: StorageRoot, facts: Mapping[str, Any], override: str) -> tuple[dict[str, Any], ...]:
+    """The verdict on the run that made a version, () where it had no gates. Raises Refusal E-MODEL-050 unless they passed or are overridden."""
+    from hpc.evaluate.verdicts import verdict_of_lineage
+
+    found = verdict_of_lineage(root, facts.get("lineage") or {})
+    if found is None:
+        return ()
+    if found.state != "passed" and not override.strip():
+        text = f"gates of {found.run_id}: {found.state}: {found.reason}"
+        raise Refusal("E-MODEL-050", text, field="REF", found=found.state, allowed="passed, or --override-gates REASON")
+    kept = found.as_json()
+    return ({**kept, "overridden": override.strip()} if found.state != "passed" else kept,)
 
 
 @click.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuneplane.contract.layout import RunPaths
@@ -157,8 +157,9 @@ def output_text(report: Mapping[str, Any]) -> str:
 
 
 def run_text(
-    run: RunPaths, state: RunState, now: float, *, age_s: float | None, metrics: dict[str, Any] | None, output: str = ""
-) -> str:
+    run: RunPaths, state: RunState, now: float, *, age_s: float | None, metrics: dict[str, Any] | None, output: str = "",
+    more: Sequence[tuple[str, str]] = (),
+) -> str:  # fmt: skip
     """A run's paragraph: what it is, where it stands, what to type next."""
     head = f"{run.run_id}  {run.exp}  {state.cls}" + (f": {state.message}" if state.message else "")
     rows = _facts(state, now, age_s) if state.job_id else [("known from", state.evidence)]
@@ -166,6 +167,7 @@ def run_text(
         rows.insert(-1, ("progress", _progress(metrics)))
     if output:
         rows.insert(-1, ("data set", output))
+    rows[-1:-1] = more
     rows.append(("next", _next(run, state)))
     return "\n".join([head, *(f"  {name:<12} {text}" for name, text in rows)])
 

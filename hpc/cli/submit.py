@@ -150,12 +150,17 @@ def _say_submitted(done: Any, *, as_json: bool) -> None:
     facts = {
         "run_id": done.run.run_id, "exp": done.run.exp, "owner": done.run.owner, "job_id": done.job_id, "job_name": done.job_name,
         "fleet": done.kind, "run_dir": str(done.run.root), "script_sha256": done.script.sha256, "warnings": list(done.warnings),
+        "followups": [one.as_json() for one in done.followed],
     }  # fmt: skip
     if as_json:
         context.print_json(facts)
         return
     where = "on this machine" if done.kind == "local" else f"as Slurm job {done.job_id}"
     click.echo(f"{done.run.run_id}  submitted {where}")
+    for one in done.followed:
+        click.echo(
+            f"  {one.action:<6}   {one.run.run_id} after {one.after}" + ("" if one.job_id else ": NOT submitted")
+        )
     click.echo(f"  follow:  tp job logs -f {done.run.run_id}\n  state:   tp job status {done.run.run_id}")
 
 
@@ -191,7 +196,12 @@ def submit(exp: str | None, as_json: bool, **values: Any) -> Any:
     if values["commit_file"]:
         _check_commit(around, experiment, flags, str(values["commit_file"]))
     done = pipeline.submit(around, experiment, flags, clock=clock(), sleep=time.sleep, again=values["again"])
-    for warning in done.warnings:
+    lost = [
+        f"{o.action} {o.run.run_id} was not submitted: {o.fault}; `tp job retry {o.run.run_id}`"
+        for o in done.followed
+        if o.fault
+    ]
+    for warning in (*done.warnings, *lost):
         click.echo(f"tp: warning: {warning}", err=True)
     _say_submitted(done, as_json=as_json)
     return None

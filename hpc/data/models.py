@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tuneplane
 from tuneplane.contract.layout import RunPaths, StorageRoot
-from tuneplane.record.digest import digest_file
+from tuneplane.record.digest import digest_file, is_relative
 from tuneplane.record.files import read_json
 
 from hpc.data.model_check import check_model
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 8 << 40
 MAX_FILES: Final = 4096
 FINAL: Final = "final"
+PARTS: Final = {"final": "artefact", "export": "artefact", "adapter": "adapter"}
+"""What of a run can be registered → where its result.json describes it. `export` and `adapter` are those of an export's run."""
 FACTS: Final = {
     "form": str,
     **dict.fromkeys(("model_type?", "peft_type?", "base_model?", "base_revision?", "tokenizer?"), str),
@@ -80,18 +82,24 @@ def of_folder(folder: Path, base: str = "") -> dict[str, Any]:
     return {"source": "folder", "base": base, "given": visible(str(folder), 400)}
 
 
-def of_run(run: RunPaths, attempt: int | None = None) -> tuple[Path, dict[str, Any]]:
-    """(exported folder, lineage) of a run that ended well. Every exported file is compared with the digest that the run recorded.
+def of_run(run: RunPaths, attempt: int | None = None, part: str = FINAL) -> tuple[Path, dict[str, Any]]:
+    """(folder, lineage) of what a run that ended well left: `final` of a training, `export` or `adapter` of an export.
 
-    Raises Refusal E-MODEL-030 (no success, no export), E-MODEL-031 (another file than the run made).
+    Every file is compared with the digest that the run recorded. The lineage is the training run's, with the gates that it was to be judged by.
+    Raises Refusal E-MODEL-030 (no success, no such artefact), E-MODEL-031 (another file than the run made).
     """
     number = attempt if attempt is not None else _last_success(run)
     paths = run.attempt(number)
-    folder = paths.out / FINAL
-    if not folder.is_dir():
-        raise Refusal("E-MODEL-030", f"{run.run_id} exported nothing", field=str(folder), found=f"attempt {number}")
-    launch, spec = _record(run.launch), _record(run.jobspec)
-    recorded = (_record(paths.out / "result.json").get("artefact") or {}).get("files") or []
+    launch, spec, result = _record(run.launch), _record(run.jobspec), _record(paths.out / "result.json")
+    described = result.get(PARTS[part]) or {}
+    folder = paths.out / str(described.get("path") or FINAL)
+    if (
+        not folder.is_dir()
+        or (part != FINAL and not described)
+        or is_relative(str(described.get("path") or FINAL)) is False
+    ):
+        raise Refusal("E-MODEL-030", f"{run.run_id} left no {part}", field=str(folder), found=f"attempt {number}")
+    recorded = described.get("files") or []
     for row in recorded:
         path = folder / str(row["path"])
         found = digest_file(path) if os.path.lexists(path) else "missing"
@@ -112,8 +120,23 @@ def of_run(run: RunPaths, attempt: int | None = None) -> tuple[Path, dict[str, A
         "base_files": {str(f["path"]): str(f.get("sha256", "")) for f in model.get("files", []) if f.get("sha256")},
         "git_commit": str((spec.get("provenance") or {}).get("git_commit") or ""),
         "sif": str((launch.get("runtime") or {}).get("sha256") or ""),
+        "evaluation": (spec.get("spec") or {}).get("evaluation") or {},
     }
-    return folder, lineage
+    return folder, _of_training(run, launch, result, lineage, part)
+
+
+def _of_training(
+    run: RunPaths, launch: Mapping[str, Any], result: Mapping[str, Any], lineage: dict[str, Any], part: str
+) -> dict[str, Any]:
+    """An export's lineage is that of the run that was trained, and names the export."""
+    follows, of = launch.get("follows"), result.get("of") or {}
+    if not isinstance(follows, dict):
+        return lineage
+    trained = RunPaths(run.root.parent.parent / str(follows["exp"]) / str(follows["run_id"]))
+    export = {"run_id": run.run_id, "exp": run.exp, "attempt": lineage["attempt"], "part": part}
+    evaluation = (_record(trained.jobspec).get("spec") or {}).get("evaluation") or {}
+    named = {"run_id": trained.run_id, "exp": trained.exp, "attempt": of.get("attempt", 0), "evaluation": evaluation}
+    return {**lineage, **named, "export": export}
 
 
 def _body(spec: Mapping[str, Any], *keys: str) -> str:

@@ -10,7 +10,7 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
-from hpc.submit import following
+from hpc.submit import following, followlist
 from hpc.submit.dispatch import Clock, Submitted, slurm_of
 from hpc.submit.pieces import dispatch_whole, next_first, unfinished
 from hpc.submit.prepare import Around, Prepared
@@ -80,7 +80,7 @@ def resubmit(
         queued = queued_jobs(slurm, user) if slurm else None
         if holds(run, queued):
             raise Refusal("E-SUBMIT-090", f"{run.run_id} has not ended", field=run.run_id)
-        source = following.source_run(root, run, prepared.records["launch.json"])
+        source = followlist.source_run(root, run, prepared.records["launch.json"])
         if source is not None:
             prepared = following.behind(prepared, source, queued)
         local = any(f.kind == "local" for f in site.fleets.values())
@@ -105,7 +105,7 @@ def resubmit_followups(
 ) -> list[following.Followed]:
     """Submit what follows a run again, behind its new job: what is done or still waits is left alone. Says what could not be submitted."""
     out: list[following.Followed] = []
-    for action, child in following.children(root, run):
+    for action, child in followlist.children(root, run):
         if child.report.exists():
             continue
         try:

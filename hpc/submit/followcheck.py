@@ -7,6 +7,7 @@ is the same owner's, its package is the one that was admitted, and spec and laun
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract.followups import ACTIONS, BASELINE, CANDIDATE, EVAL, EXPORT
@@ -15,7 +16,7 @@ from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit.following import load_parent, source_of, works
-from hpc.submit.followups import EVALUATOR, Parent, Source, baseline_run, derive, name_of
+from hpc.submit.followups import ASKABLE, EVALUATOR, Parent, Source, baseline_run, derive, name_of
 
 if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
@@ -54,6 +55,7 @@ def follow_refusals(
     follows = launch["follows"]
     try:
         parent = _admitted(root, site, root.run(run.owner, follows["exp"], follows["run_id"]))
+        parent = replace(parent, asked=_asked(follows))
         source = _source(root, site, run.owner, parent, action, launch)
         baseline = _baseline(root, site, run.owner, parent, launch) if action == EVAL else None
     except (Refusal, Refusals) as exc:
@@ -69,6 +71,13 @@ def follow_refusals(
     return list(
         _differences(parent, action, source, recipe if action == EVAL else None, work, baseline, document, launch)
     )
+
+
+def _asked(follows: Mapping[str, Any]) -> Mapping[str, Any]:
+    asked = follows.get("asked", {})
+    if not isinstance(asked, dict) or set(asked) - set(ASKABLE):
+        raise _no("asks for what it may not", "launch.follows.asked", asked, ASKABLE)
+    return asked
 
 
 def _differences(

@@ -1,4 +1,4 @@
-"""Packs, admits and submits what follows a run, and finds it again. The rules are in `followups`."""
+"""Packs, admits and submits what follows a run. The rules are in `followups`; what follows a run is found again by `followlist`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tuneplane.contract.followups import ACTIONS, EVAL, EXPORT
+from tuneplane.contract.followups import EVAL, EXPORT
 from tuneplane.contract.layout import RunPaths, StorageRoot
-from tuneplane.record.files import read_json, write_json_new
+from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit import admission, launchplan, package
 from hpc.submit.dispatch import Clock, Submitted, slurm_of
+from hpc.submit.followlist import children, remember
 from hpc.submit.followups import (
     EVALUATOR,
     Parent,
@@ -21,6 +22,7 @@ from hpc.submit.followups import (
     baseline_model,
     baseline_run,
     derive,
+    hand_refusals,
     name_of,
     wanted,
 )
@@ -28,13 +30,10 @@ from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import find_kernels
 from hpc.submit.pieces import dispatch_whole
 from hpc.submit.prepare import Around, Prepared, merged_options, runtime_record
-from hpc.submit.usage import Queued, holds, open_submission, owner_runs
+from hpc.submit.usage import Queued, holds, open_submission, owner_runs, queued_jobs
 
 if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
-
-FOLDER = "followups"
-SCHEMA = "tuneplane-hpc/followup/v1"
 
 
 @dataclass(frozen=True)
@@ -66,10 +65,10 @@ def works(root: StorageRoot, run: RunPaths) -> tuple[str, str]:
     return str(run.work), str(root.admitted / run.run_id / "work")
 
 
-def load_parent(root: StorageRoot, run: RunPaths) -> Parent:
+def load_parent(root: StorageRoot, run: RunPaths, asked: Mapping[str, Any] | None = None) -> Parent:
     """A run by its package, every byte of it compared with its list. Raises Refusal(s) E-SUBMIT-071."""
     document, launch, digest, _ = admission.read_package(run)
-    return Parent(run, document, launch, digest, works(root, run))
+    return Parent(run, document, launch, digest, works(root, run), dict(asked or {}))
 
 
 def source_of(run: RunPaths, artefact: str) -> Source:
@@ -198,19 +197,57 @@ def plan_one(around: Around, parent: Parent, action: str, source: Source, clock:
     planned = Planned(action, prepared, source.run)
     try:
         admit(around, run, clock, queued)
-        _remember(parent.run, planned, clock)
+        remember(parent.run, action, run, clock.now())
     except BaseException:
         forget_all([planned])
         raise
     return planned
 
 
-def _remember(parent: RunPaths, planned: Planned, clock: Clock) -> None:
-    """Tell the parent's folder of its follow-up. The follow-up's own package says the same, and is believed."""
-    folder, run = parent.root / FOLDER, planned.prepared.run
-    folder.mkdir(mode=0o755, exist_ok=True)
-    record = {"schema": SCHEMA, "action": planned.action, "run_id": run.run_id, "exp": run.exp, "at": clock.now()}
-    write_json_new(folder / f"{run.run_id}.json", record)
+def by_hand(
+    around: Around,
+    run: RunPaths,
+    action: str,
+    asked: Mapping[str, Any],
+    *,
+    clock: Clock,
+    sleep: Callable[[float], None],
+) -> Followed:
+    """An export or an evaluation of a run that is there, in the way of those that were asked for with it. Raises Refusal(s).
+
+    An evaluation takes the run's newest export where one is done or on its way, else what the training left.
+    """
+    from hpc.catalog.shelf import Catalogue
+    from hpc.spec.jobspec import parse
+    from hpc.store.locks import held
+
+    given = read_json(run.launch).get("follows")
+    origin = around.root.run(run.owner, given["exp"], given["run_id"]) if given else run
+    parent = load_parent(around.root, origin, asked)
+    spec = parse(parent.document)
+    recipe = Catalogue.load(around.root).get(spec.spec.recipe.name, spec.spec.recipe.version)
+    if faults := hand_refusals(spec, recipe, action):
+        raise Refusals(faults)
+    fleet = around.site.fleets[parent.launch["fleet"]]
+    slurm = slurm_of(fleet, around.site) if fleet.kind == "slurm" else None
+    with held(around.root.user_state(around.user) / f"submit-{name_of(origin.exp, action)}.lock", timeout_s=0):
+        queued = queued_jobs(slurm, around.user) if slurm else None
+        source = _newest_source(around.root, parent, action, queued)
+        behind_source(source.run, queued)
+        planned = plan_one(around, parent, action, source, clock, queued)
+        try:
+            done = submit_one(around, planned.prepared, planned.source, clock=clock, sleep=sleep)
+        except (Refusal, Refusals):
+            if not any(planned.prepared.run.submissions.iterdir()):
+                forget_all([planned])
+            raise
+    return Followed(action, planned.prepared.run, source.run.run_id, done.job_id)
+
+
+def _newest_source(root: StorageRoot, parent: Parent, action: str, queued: Queued) -> Source:
+    exports = [child for found, child in children(root, parent.run) if found == EXPORT] if action == EVAL else []
+    usable = [child for child in exports if child.report.exists() or holds(child, queued)]
+    return source_of(usable[-1], EXPORT) if usable else parent.final
 
 
 def forget_all(planned: Sequence[Planned]) -> None:
@@ -263,15 +300,20 @@ def behind(prepared: Prepared, source: RunPaths, queued: Queued = None) -> Prepa
 
     `queued`: what Slurm has of the user, where it was asked. Raises Refusal E-SUBMIT-063 where the source can no longer end well as it is.
     """
+    after = behind_source(source, queued)
+    return waiting_for(prepared, after) if after else prepared
+
+
+def behind_source(source: RunPaths, queued: Queued = None) -> dict[str, Any]:
+    """`{run_id, job_id, …}` of the job that must end well first, {} where it did. Raises Refusal E-SUBMIT-063 as `behind`."""
     record = open_submission(source)
     if source.report.exists():
-        return prepared
+        return {}
     if record is None or not holds(source, queued):
         message = f"{source.run_id} has no job that could end well"
         hint = f"`tp job retry {source.run_id}` submits it again with what follows it"
         raise Refusal("E-SUBMIT-063", message, field="follows", found=source.run_id, hint=hint)
-    after = {key: record[key] for key in ("job_id", "pid", "pid_start") if key in record} | {"run_id": source.run_id}
-    return waiting_for(prepared, after)
+    return {key: record[key] for key in ("job_id", "pid", "pid_start") if key in record} | {"run_id": source.run_id}
 
 
 def waiting_for(prepared: Prepared, after: Mapping[str, Any]) -> Prepared:
@@ -280,24 +322,3 @@ def waiting_for(prepared: Prepared, after: Mapping[str, Any]) -> Prepared:
     if not str(after["job_id"]).startswith("local-"):
         options |= {"dependency": f"afterok:{after['job_id']}", "kill_on_invalid_dep": True}
     return replace(prepared, options=options, after=dict(after))
-
-
-def children(root: StorageRoot, run: RunPaths) -> list[tuple[str, RunPaths]]:
-    """(action, run) of everything that follows a run, in the order in which it runs. Only what its own package says counts."""
-    found = []
-    for path in sorted((run.root / FOLDER).glob("run-*.json")):
-        try:
-            value = read_json(path)
-            child = root.run(run.owner, str(value["exp"]), str(value["run_id"]))
-            follows = read_json(child.launch)["follows"]
-            if follows["run_id"] == run.run_id and follows["action"] in ACTIONS:
-                found.append((ACTIONS.index(follows["action"]), str(value.get("at", "")), follows["action"], child))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return [(action, child) for _, _, action, child in sorted(found, key=lambda f: f[:2])]
-
-
-def source_run(root: StorageRoot, run: RunPaths, launch: Mapping[str, Any]) -> RunPaths | None:
-    """The run whose artefact a follow-up works on; None for any other run."""
-    late = launch.get("late", {}).get("candidate")
-    return root.run(run.owner, late["exp"], late["run_id"]) if isinstance(late, dict) else None

@@ -8,7 +8,7 @@ with the records of the run that made it. An export follows its parent; an evalu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplane.contract.followups import ACTIONS, BASELINE, CANDIDATE, EVAL
@@ -25,6 +25,8 @@ EVALUATOR: Final = "evalkit/behaviour"
 SUITE: Final = "behaviour"
 SETTINGS: Final = "behaviour"
 """The section of a training experiment's config that its evaluation reads."""
+ASKABLE: Final = ("baseline", "limit")
+"""What `tp eval run` may ask for instead of the run's own words. Such an evaluation informs; it decides nothing."""
 _SLURM: Final = (
     "time", "partition", "account", "qos", "constraint", "reservation", "nice", "mail_type", "mail_user", "exclude", "nodelist", "mem",
     "requeue", "comment",
@@ -47,13 +49,17 @@ class Source:
 
 @dataclass(frozen=True)
 class Parent:
-    """The run that is followed, by the records of its package. `works`: where its job may find that package."""
+    """The run that is followed, by the records of its package. `works`: where its job may find that package.
+
+    `asked`: what an evaluation that somebody asked for later takes instead of the run's own words (ASKABLE).
+    """
 
     run: RunPaths
     document: Mapping[str, Any]
     launch: Mapping[str, Any]
     package_digest: str
     works: tuple[str, ...]
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def final(self) -> Source:
@@ -61,7 +67,8 @@ class Parent:
 
     @property
     def evaluation(self) -> Mapping[str, Any]:
-        found = self.document["spec"].get("evaluation", {})
+        """`spec.evaluation` of the evaluation: what the run says, and what was asked for later."""
+        found = {"suites": [SUITE], **self.document["spec"].get("evaluation", {}), **self.asked}
         return {key: value for key, value in found.items() if key != "on_checkpoint"}
 
 
@@ -100,6 +107,34 @@ def refusals(spec: JobSpec, recipe: Recipe, options: Mapping[str, Any]) -> list[
     return out + (_evaluation_refusals(spec) if EVAL in wanted(spec) else [])
 
 
+def hand_refusals(spec: JobSpec, recipe: Recipe, action: str) -> list[Refusal]:
+    """Why an action cannot follow a run that did not ask for it; [] if it can."""
+    out = []
+    if action not in recipe.actions:
+        out.append(
+            Refusal(
+                "E-SUBMIT-095",
+                f"{recipe.id} has no {action}",
+                field="RUN",
+                found=action,
+                allowed=", ".join(recipe.actions),
+            )
+        )
+    if spec.spec.slurm is not None and spec.spec.slurm.array:
+        out.append(Refusal("E-SUBMIT-095", "an array has no follow-ups", field="RUN", found=spec.spec.slurm.array))
+    return out + (_data_refusals(spec) if action == EVAL else [])
+
+
+def _data_refusals(spec: JobSpec) -> list[Refusal]:
+    if spec.spec.data.validation is not None:
+        return []
+    message, allowed = "an evaluation asks the validation rows", "--validation-data, --validation-dataset"
+    hint = f"other rows are an experiment of their own: tp new NAME --method {EVALUATOR}"
+    return [
+        Refusal("E-SUBMIT-061", message, field="spec.data.validation", found="not given", allowed=allowed, hint=hint)
+    ]
+
+
 def _evaluation_refusals(spec: JobSpec) -> list[Refusal]:
     evaluation, where = spec.spec.evaluation, "spec.evaluation"
     out = []
@@ -127,10 +162,7 @@ def _evaluation_refusals(spec: JobSpec) -> list[Refusal]:
         message = "checkpoints are not evaluated while the run goes on"
         hint = "leave it out; `tp eval run RUN` evaluates what the run left"
         out.append(Refusal("E-SUBMIT-096", message, field=f"{where}.on_checkpoint", allowed="nothing", hint=hint))
-    if spec.spec.data.validation is None:
-        out.append(Refusal("E-SUBMIT-061", "an evaluation asks the validation rows", field="spec.data.validation", found="not given",
-                           allowed="--validation-data, --validation-dataset"))  # fmt: skip
-    return out
+    return out + _data_refusals(spec)
 
 
 def baseline_run(text: str) -> str:
@@ -169,6 +201,7 @@ def derive(
         "exp": parent.run.exp,
         "action": action,
         "package_digest": parent.package_digest,
+        **({"asked": dict(parent.asked)} if parent.asked else {}),
     }
     metadata = {**parent.document["metadata"], "name": name_of(parent.run.exp, action)}
     document = {**parent.document, "metadata": metadata, "spec": {k: v for k, v in body.items() if v}}

@@ -28,6 +28,7 @@ from hpc.site.sitefile import Site, load_site
 from hpc.site.users import User, real_user
 from tests.hub.toys import CONFIG, safetensors, write_adapter, write_model
 
+EVALUATION = {"suites": ["behaviour"], "gates": [{"metric": "behaviour/score", "min": 0.5}]}
 NOW = "2026-01-02T03:04:05Z"
 Put = Callable[..., Published]
 
@@ -173,7 +174,7 @@ def _run(root: StorageRoot, owner: str, ends: dict[int, str], export: Path | Non
             write_json_new(paths.out / "result.json", {"artefact": {"files": rows}})
     (run.work / ".tuneplane").mkdir(parents=True)
     spec = {
-        "spec": {"recipe": {"name": "deepspeed/sft"}, "model": {"base": "hf:org/tiny"}},
+        "spec": {"recipe": {"name": "deepspeed/sft"}, "model": {"base": "hf:org/tiny"}, "evaluation": EVALUATION},
         "provenance": {"git_commit": "c0ffee"},
     }
     write_json_new(run.jobspec, spec)
@@ -196,12 +197,38 @@ def test_a_runs_model_knows_its_run_its_base_and_its_image(
     assert lineage == {
         "source": "run", "run_id": "run-00ab", "owner": me.name, "exp": "exp", "attempt": 1, "recorded": True, "recipe": "deepspeed/sft",
         "base": "hf:org/tiny", "base_source": "hf:org/tiny@" + "a" * 40, "base_files": {"config.json": "sha256:1"}, "git_commit": "c0ffee",
-        "sif": "sha256:2",
+        "sif": "sha256:2", "evaluation": EVALUATION,
     }  # fmt: skip
     put("1", name="ad", folder=folder, lineage=lineage)
     shown = card(root, f"{me.name}/ad").as_json(full=True)
     assert shown["facts"]["lineage"]["run_id"] == "run-00ab"
+    assert shown["facts"]["lineage"]["evaluation"] == EVALUATION
     assert (shown["form"], shown["architecture"]) == ("adapter", "LORA")
+
+
+def test_an_exports_model_knows_the_run_that_was_trained(root: StorageRoot, scratch: Path, me: User) -> None:
+    run = _run(root, me.name, {2: "done"}, write_adapter(scratch / "a"))
+    export = root.run(me.name, "exp.export", "run-00ac")
+    out = export.attempt(0).out
+    out.mkdir(parents=True)
+    write_json_new(export.attempt(0).end, {"class": "done"})
+    (export.work / ".tuneplane").mkdir(parents=True)
+    write_json_new(export.jobspec, {"spec": {"recipe": {"name": "deepspeed/sft"}, "model": {"base": "hf:org/tiny"}}})
+    follows = {"run_id": run.run_id, "exp": "exp", "action": "export"}
+    write_json_new(export.launch, {"inputs": {}, "follows": follows})
+    result: dict[str, Any] = {"of": {"attempt": 2}}
+    for part, key, make in (("model", "artefact", write_model), ("adapter", "adapter", write_adapter)):
+        folder = make(out / "export" / part)
+        rows = [{"path": n, "sha256": digest_file(folder / n)} for n in sorted(os.listdir(folder))]
+        result[key] = {"path": f"export/{part}", "files": rows}
+    write_json_new(out / "result.json", result)
+    for part, place in (("export", "model"), ("adapter", "adapter")):
+        folder, lineage = models.of_run(export, part=part)
+        assert folder == out / "export" / place
+        assert (lineage["run_id"], lineage["exp"], lineage["attempt"]) == ("run-00ab", "exp", 2)
+        assert lineage["evaluation"] == EVALUATION
+        assert lineage["export"] == {"run_id": "run-00ac", "exp": "exp.export", "attempt": 0, "part": part}
+    assert codes(lambda: models.of_run(run, part="adapter"))[0][0] == "E-MODEL-030"
 
 
 def test_an_export_that_was_changed_after_the_run_is_refused(root: StorageRoot, scratch: Path, me: User) -> None:
