@@ -7,6 +7,7 @@ import click
 from hpc.cli.lazy import LazyGroup, Table
 
 COMMANDS: Table = {
+    "prepare": ("hpc.cli.dataset_prepare:prepare", "Run common/data/prepare_NAME.py or an installed one; list them."),
     "push": ("hpc.cli.dataset_push:push", "Publish a folder as NAME@VERSION, for good."),
     "prefetch": (
         "hpc.cli.model_prefetch:dataset_prefetch",

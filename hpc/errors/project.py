@@ -158,4 +158,22 @@ KINDS: dict[str, ErrorKind] = table(
         "The older files `method` and `cluster` hold one line of plain text.",
         "Remove the file; the lock and --profile say the same today.",
     ),
+    ErrorKind(
+        "E-PROJECT-052",
+        "no such preparation",
+        "Neither common/data nor an installed data-prep package has a prepare_<name>.py of that name.",
+        "`tp dataset prepare` lists what there is; `tp plugin install OWNER/NAME` brings a package.",
+    ),
+    ErrorKind(
+        "E-PROJECT-053",
+        "the name means several scripts",
+        "Two installed packages have a prepare_<name>.py of that name, and the project has none.",
+        "Copy the one that you mean to common/data, or remove the other package from tuneplane_plugins.",
+    ),
+    ErrorKind(
+        "E-PROJECT-054",
+        "an installed package has other bytes",
+        "The package in tuneplane_plugins is neither what a lock of the project names nor what the registry has for its version.",
+        "Install it again: `tp plugin install OWNER/NAME@VERSION`.",
+    ),
 )
