@@ -250,6 +250,7 @@ def _summary(prepared: Any, script: Any) -> dict[str, Any]:
         "exp": prepared.run.exp, "fleet": prepared.fleet, "shape": launch["shape"], "gpus": gpus,
         "recipe": prepared.recipe.id, "runtime": launch["runtime"].get("runtime_id") or "none", "template": script.template,
         "spec_digest": digest_json(prepared.records["jobspec.json"]), "jobspec": prepared.records["jobspec.json"], "files": len(prepared.files),
+        "entry": launch["entry"], "plan": prepared.records.get("plan.json"),
     }  # fmt: skip
 
 

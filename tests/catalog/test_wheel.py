@@ -64,7 +64,7 @@ def test_an_installed_wheel_finds_its_own_data(installed: Path) -> None:
     assert done.stdout.splitlines() == [str(installed / "hpc" / "_shipped" / k) for k in kinds]
     assert shipped("recipes") == REPO / "recipes"
     packages = sorted(p.parent.name for p in (installed / "hpc/_shipped/plugins").glob("*/plugin.yaml"))
-    assert packages == ["jsonl-filter", "text-records"]
+    assert packages == ["framework-nemo-rl", "framework-openrlhf", "framework-verl", "jsonl-filter", "text-records"]
     for name in packages:
         parts = [directory_digest_v1(base / name) for base in (installed / "hpc/_shipped/plugins", shipped("plugins"))]
         assert parts[0] == parts[1]

@@ -109,6 +109,26 @@ def test_a_plan_that_breaks_the_contract_is_refused_before_anything_is_written(
     assert not list((root.runs / ME / "counting").glob("run-*"))
 
 
+def test_an_integration_that_comes_with_tp_is_bound_by_itself_and_ray_is_started_once_a_node(
+    tp: Tp, root: StorageRoot, project: Path, tmp_path: Path
+) -> None:
+    tp("new", "rl", "--method", "nemo-rl/grpo")
+    for name in ("model", "rows.jsonl"):
+        (tmp_path / name).mkdir() if name == "model" else (tmp_path / name).write_text("{}\n")
+    (tmp_path / "model" / "config.json").write_text("{}")
+    commit(project)
+    rows = tmp_path / "rows.jsonl"
+    given = ("--model", tmp_path / "model", "--train-data", rows, "--validation-data", rows, "--profile", "cpu")
+    said = tp.json("submit", "rl", *given, "--dry-run")
+    assert [p["id"] for p in said["jobspec"]["spec"]["plugins"]] == ["tuneplane/framework-nemo-rl"]
+    entry, shape = said["entry"], said["shape"]
+    assert (entry["kind"], shape["ranks_per_node"], shape["world_size"]) == ("ray", 1, 1)
+    assert entry["argv"] == said["plan"]["argv"]
+    assert entry["argv"][-2:] == ["--config", "${TUNEPLANE_GENERATED_DIR}/grpo.yaml"]
+    tp("plugin", "disable", "tuneplane/framework-nemo-rl", "--site")
+    assert tp.codes("submit", "rl", *given, "--dry-run") == ["E-REG-011"]
+
+
 def test_admission_compiles_again_and_refuses_another_plan(
     tp: Tp, root: StorageRoot, counting: Callable[..., Path]
 ) -> None:
