@@ -17,6 +17,7 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-DATA-012", "too many files for one job", "Each file of a split is written into the job's record; the split has more than that takes.", "Publish fewer, larger files."),
     _K("E-DATA-013", "training and validation share a file", "Both sources mean the same file, so the model would be measured on what it learned.", "Name another split, or another data set."),
     _K("E-DATA-014", "no rows that the engine reads", "The training engine reads JSONL and Parquet, from one file or several; this split has a file of another form.", "Name the files of rows in the data set's `splits`, or one of them with spec.data.….path."),
+    _K("E-DATA-015", "rows or tasks do not fit the method", "The method reads no tasks, has neither rows nor tasks, or cannot ask the environment's verifier.", "Only deepspeed/grpo reads environments, with a verifier of the kind plugin; give it rows or tasks."),
     _K("E-DATA-020", "still referenced", "A run, a lock or a model names the version; removing it would make that record unverifiable.", "Keep it, or remove what names it first. The list shows who does."),
     _K("E-DATA-021", "the visibility cannot be set", "Only the owner changes who may read a data set or volume, the group must be one of the owner's, and the file system must keep the mode.", "Run it as the owner, with a group that `id` lists."),
     _K("E-DATA-030", "no such volume, or nothing in it", "The volume was not created, or nothing was pushed into it yet.", "`tp volume create NAME`, then `tp volume push NAME DIR`."),

@@ -224,8 +224,14 @@ KINDS: dict[str, ErrorKind] = table(
     ErrorKind(
         "E-TRAIN-047",
         "a reward function gave no rewards",
-        "It must return one finite number for each answer.",
+        "It must return one finite number for each answer; a verifier that fails gives none, and a failure is no 0.",
         "Mend the function; an answer that deserves nothing gets 0.",
+    ),
+    ErrorKind(
+        "E-TRAIN-049",
+        "the environment's verifier cannot be used",
+        "Its manifest names none, one of a kind that training does not ask, or a plugin or function that this job does not have.",
+        "Lock the plugin with `tp plugin install OWNER/NAME --exp EXP`, and name it, or module:function of it, as verifier.ref in manifest.json.",
     ),
     ErrorKind(
         "E-TRAIN-060",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hpc.submit.flags import Flags
 
 ENGINE = "deepspeed"
+TASKS_READER = "deepspeed/grpo"
 SPLITS = ("train", "validation")
 _PEEK_ROWS, _PEEK_BYTES = 1000, 16 << 20
 
@@ -43,7 +44,28 @@ def engine_faults(
     for name in SPLITS:
         if columns := inputs.get(name, {}).get("columns"):
             faults += _column_faults(name, inputs[name], Columns(columns), where)
-    return faults
+    return faults + _environment_faults(body, inputs)
+
+
+def _environment_faults(body: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Refusal]:
+    """What a method cannot do with an environment, or without one."""
+    name, given = body.get("recipe", {}).get("name", ""), inputs.get("environment")
+    if name != TASKS_READER:
+        text = f"{name} reads no tasks"
+        return [Refusal("E-DATA-015", text, field="spec.data.environment", allowed=TASKS_READER)] if given else []
+    if given is None:
+        field, allowed = "spec.data.train", "--train-data, --train-dataset, or --environment"
+        return (
+            []
+            if "train" in inputs
+            else [Refusal("E-DATA-015", f"{name} has nothing to ask", field=field, allowed=allowed)]
+        )
+    verifier = given["environment"]["verifier"]
+    named = str(body.get("hyperparams", {}).get("reward_functions", "auto"))
+    if verifier["kind"] == "plugin" or not {"auto", "verifier"} & {n.strip() for n in named.split(",")}:
+        return []
+    text = f"{name} cannot ask the verifier of {given['environment']['ref']}"
+    return [Refusal("E-DATA-015", text, field="spec.data.environment", found=verifier["kind"], allowed="plugin")]
 
 
 def _odd(source: Mapping[str, Any]) -> str:

@@ -133,6 +133,7 @@ class Run:
         self.policies: dict[str, Any] = {"peer_timeout_s": 30, "lead_s": 60, "rendezvous_timeout_s": 60}
         self.peft: dict[str, Any] | None = None
         self.validation: Path | None = None
+        self.inputs: dict[str, Any] | None = None
         self.entry = RECIPES / method / "template" / "train.py"
         self.warm: WarmServer | None = None
         self.attempts = 0
@@ -149,7 +150,7 @@ class Run:
     def write(self, world: int) -> Path:
         work = self.root / "work"
         (work / ".tuneplane").mkdir(parents=True, exist_ok=True)
-        inputs = {"model": {"path": str(self.model)}, "train": {"path": str(self.train)}}
+        inputs = {"model": {"path": str(self.model)}, **(self.inputs or {"train": {"path": str(self.train)}})}
         if self.validation is not None:
             inputs["validation"] = {"path": str(self.validation)}
         launch = {

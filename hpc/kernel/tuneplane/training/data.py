@@ -14,6 +14,7 @@ from tuneplane.training.chat import Encoder
 from tuneplane.training.model import tokenizer_digest
 from tuneplane.training.packs import ensure_packs, open_packs
 from tuneplane.training.program import Job
+from tuneplane.training.refusals import refuse
 from tuneplane.training.settings import Settings
 from tuneplane.training.source import source_of
 from tuneplane.training.tokens import Tokens, ensure, open_tokens
@@ -33,20 +34,21 @@ def tokens(
     *,
     packing: bool = False,
 ) -> Tokens | None:
-    """The tokens of the input `name` (`train`, `validation`), rows of `form`; None where the job has no such input. A collective.
+    """The tokens of the input `name` (`train`, `validation`), rows of `form`; None where there is nothing to validate on. A collective.
 
     `room` tokens of `max_length` are left for answers to come. With `packing` an example is a sequence of several rows.
 
     They are kept in `RUN_DIR/cache/tokens` by content, so that a later attempt finds them; what another run of the experiment made of the same rows
     is copied. The wait is bounded by `start_timeout_s`; a warning during the work ends it on all ranks.
     """
-    if job.launch.input_path(name, job.place) is None:
-        return None
     cache, bound = job.place.run_dir / CACHE, job.launch.policies.start_timeout_s
 
     def work() -> str:
         source = source_of(job.launch, job.place, name)
-        assert source is not None
+        if source is None:
+            if name == "train":
+                raise refuse("E-TRAIN-004", "no rows are given", field="launch.json: inputs.train")
+            return ""
         held_out = None
         if name == "train" and source.columns is not None:
             held_out = source_of(job.launch, job.place, "validation")
@@ -56,7 +58,10 @@ def tokens(
             check=warning.check,
         ).name  # fmt: skip
 
-    found = open_tokens(cache / job.peers.once(f"tokenise {name}", work, bound))
+    made = job.peers.once(f"tokenise {name}", work, bound)
+    if not made:
+        return None
+    found = open_tokens(cache / made)
     if not packing:
         return found
 

@@ -10,7 +10,7 @@ from tuneplane.training.engine import Engine
 from tuneplane.training.forward import IGNORED, Batch, Row, answer_logits, token_logps
 from tuneplane.training.method import Outcome
 from tuneplane.training.program import Job
-from tuneplane.training.rewards import load_functions, score
+from tuneplane.training.rewards import rewards_of, score
 from tuneplane.training.rowmethod import RowMethod, add
 from tuneplane.training.sampling import Sample, Sampler, uniform
 from tuneplane.training.tables import GrpoSettings
@@ -65,9 +65,9 @@ class Grpo(RowMethod):
     settings: GrpoSettings
 
     def prepare(self, job: Job, tokenizer: Any) -> None:
-        """Load the experiment's reward functions. Raises Refused."""
+        """Load what rewards: functions of the experiment, the environment's verifier. Raises Refused."""
         self._tokenizer = tokenizer
-        self._functions = load_functions(job.place.exp_dir, self.settings.reward_functions)
+        self._functions = rewards_of(job, self.settings.reward_functions)
 
     def examples_a_step(self) -> int:
         answers = self._round * self.settings.gradient_accumulation

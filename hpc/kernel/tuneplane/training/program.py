@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tuneplane.contract import exits
 from tuneplane.training import warning
-from tuneplane.training.place import Launch, Place
+from tuneplane.training.place import NEEDS, Launch, Place
 from tuneplane.training.refusals import Refused
 
 
@@ -58,15 +58,18 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def run(train: Callable[[Job], None]) -> NoReturn:
-    """Run an entry's `train` on this rank and leave with its exit code; the last line of the rank's log says how it ended."""
+def run(train: Callable[[Job], None], needs: Sequence[str] = NEEDS) -> NoReturn:
+    """Run an entry's `train` on this rank and leave with its exit code; the last line of the rank's log says how it ended.
+
+    `needs` are the inputs without which it is refused at once.
+    """
     warning.install()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # a look at a rank that seems to hang; the run goes on
     job: Job | None = None
     try:
         place = Place.from_env(os.environ)
-        job = Job(place, Launch.read(place))
+        job = Job(place, Launch.read(place, needs))
         train(job)
         _part(job)
         _last_words(job, "done")

@@ -1,4 +1,4 @@
-"""Reward functions of the experiment: found by name in its rewards.py, called as TRL calls them, their answers checked."""
+"""Reward functions of the experiment, found by name in its rewards.py, and the environment's verifier: called as TRL calls them, answers checked."""
 
 from __future__ import annotations
 
@@ -9,11 +9,29 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuneplane.training.program import Job
 from tuneplane.training.refusals import refuse
+from tuneplane.training.verifier import load_verifier
 
 FILE = "rewards.py"
+AUTO, VERIFIER = "auto", "verifier"
 _FIELD = "hyperparams.reward_functions"
 Function = Callable[..., Sequence[float]]
+
+
+def rewards_of(job: Job, names: str) -> dict[str, Function]:
+    """The functions that `names` lists with commas. `verifier` is the environment's; `auto` is that where there is one, else `exact_match`.
+
+    Runs rewards.py where a function of it is named. Raises Refused.
+    """
+    if names.strip() == AUTO:
+        names = VERIFIER if "environment" in job.launch.inputs else "exact_match"
+    listed = [n.strip() for n in names.split(",") if n.strip()]
+    own = [n for n in listed if n != VERIFIER]
+    found = load_functions(job.place.exp_dir, ",".join(own)) if own or not listed else {}
+    if VERIFIER in listed:
+        found[VERIFIER] = load_verifier(job)
+    return {name: found[name] for name in listed}
 
 
 def load_functions(folder: Path, names: str) -> dict[str, Function]:

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tuneplane.contract.datarows import DataFault, DataFaults, parquet_batches, read_lines
 from tuneplane.contract.datasets import VALIDATION, assign, folder_files
+from tuneplane.contract.environments import TASKS, count_tasks, read_tasks
 from tuneplane.contract.mapping import Columns, parse_columns
 from tuneplane.record.canonical import parse_json
 from tuneplane.record.digest import digest_file, digest_json
 from tuneplane.training.place import Launch, Place
 from tuneplane.training.refusals import Reason, Refused, refuse
 
+_TASKS = {"train": "train", "validation": "eval"}
+"""Which tasks of an environment an input reads."""
+
 
 @dataclass(frozen=True)
 class Source:
-    """An input: its files in order of name, the digest of their content, and what its columns mean."""
+    """An input: its files in order of name, the digest of their content, and what its columns mean.
+
+    `tasks` names the split of an environment: the one file is its tasks.jsonl, of which only those tasks are rows.
+    """
 
     name: str
     files: tuple[Path, ...]
     digest: str
     columns: Columns | None = None
+    tasks: str = ""
 
     @property
     def label(self) -> str:
@@ -48,14 +56,17 @@ def file_source(path: str | os.PathLike[str], name: str = "rows") -> Source:
 
 
 def source_of(launch: Launch, place: Place, name: str) -> Source | None:
-    """The input `name` (`train`, `validation`) of the job; None where it has none. Raises Refused E-TRAIN-020, E-DATA-005.
+    """The input `name` (`train`, `validation`) of the job; None where it has none. Raises Refused E-TRAIN-020, E-DATA-005, E-DATA-060.
+
+    Where the job has an environment, its tasks are the rows: those of `train` to train on, those of `eval` for validation, and neither stands in
+    for the other.
 
     Of a data set the files are those of the split that was resolved. Of a folder they are those whose path names the split, else all data files.
     Content is told apart by the digests that the launcher compared before; only files without one are read for it.
     """
     base, entry = launch.input_path(name, place), launch.inputs.get(name, {})
     if base is None:
-        return None
+        return _tasks_of(launch, place, name)
     known = {str(row.get("path", "")): row for row in entry.get("files") or []}
     try:
         columns = parse_columns(entry["columns"], f"data.{name}.columns") if entry.get("columns") else None
@@ -69,6 +80,23 @@ def source_of(launch: Launch, place: Place, name: str) -> Source | None:
         raise refuse("E-TRAIN-020", "has no .jsonl and no .parquet file", field=os.fspath(base))
     digests = [_digest(path, known.get(rel, {})) for path, rel in zip(files, inside, strict=True)]
     return Source(name, tuple(files), digests[0] if len(digests) == 1 else digest_json(digests), columns)
+
+
+def _tasks_of(launch: Launch, place: Place, name: str) -> Source | None:
+    folder, split = launch.input_path("environment", place), _TASKS.get(name, "")
+    if folder is None or not split:
+        return None
+    try:
+        counts = count_tasks(folder)
+    except (DataFault, DataFaults) as exc:
+        raise refused(exc) from exc
+    except OSError as exc:
+        raise _unreadable(folder / TASKS, exc) from exc
+    if not counts.get(split):
+        return None
+    files = {str(row.get("path", "")): row for row in launch.inputs["environment"].get("files") or []}
+    digest = digest_json([_digest(folder / TASKS, files.get(TASKS, {})), split])
+    return Source(name, (folder / TASKS,), digest, tasks=split)
 
 
 def _inside(base: Path, name: str) -> list[str]:
@@ -109,6 +137,9 @@ def raw_rows(source: Source) -> Iterator[Raw]:
     """Every row of every file, in order; memory is bounded by the longest row. Raises Refused E-TRAIN-020, E-DATA-003, E-DATA-004."""
     for path in source.files:
         try:
+            if source.tasks:
+                yield from _tasks(path.parent, source.tasks)
+                continue
             yield from _parquet(path) if path.suffix == ".parquet" else _jsonl(path)
         except (DataFault, DataFaults) as exc:
             raise refused(exc) from exc
@@ -133,6 +164,12 @@ def _parquet(path: Path) -> Iterator[Raw]:
         for row in batch:
             number += 1
             yield Raw(path.name, number, _without_nulls(row))
+
+
+def _tasks(folder: Path, split: str) -> Iterator[Raw]:
+    for number, task in enumerate(read_tasks(folder), 1):
+        if task.split == split:
+            yield Raw(TASKS, number, asdict(task))
 
 
 def _without_nulls(value: Any) -> Any:

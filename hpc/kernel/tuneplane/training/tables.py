@@ -177,8 +177,8 @@ GRPO = Table(
         Field(
             "reward_functions",
             "str",
-            "exact_match",
-            "functions of the experiment's rewards.py, with commas; their sum counts",
+            "auto",
+            "functions of rewards.py with commas, `verifier` the environment's; auto = verifier, or exact_match",
         ),
         Field("num_generations", "int", 8, "answers to each prompt: a group", 2, 4096),
         Field(

@@ -28,7 +28,7 @@ def train(job: Job) -> None:
     train_rows = data.tokens(job, "train", folder, tokenizer, chosen, "prompt", chosen.max_completion_length)
     held_out = data.tokens(job, "validation", folder, tokenizer, chosen, "prompt", chosen.max_completion_length)
     method = Grpo(train_rows, held_out, chosen, job.peers, tokenizer.pad_token_id, job.watchdog)
-    method.prepare(job, tokenizer)  # the functions of this folder's rewards.py, and the rows that they look at
+    method.prepare(job, tokenizer)  # the functions of this folder's rewards.py, or the verifier of the environment
     reporter = Reporter(job.place.out_dir, job.peers.first, chosen.log_steps, method.total_steps)
     for line in report.before(job, method):
         reporter.say(line)
@@ -65,4 +65,4 @@ def train(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    run(train)
+    run(train, needs=("model",))
