@@ -26,7 +26,8 @@ from hpc.evidence.bundle import LIST, LOG, Manifest, run_prefix
 from hpc.evidence.entries import by_place, subject_of
 from hpc.evidence.facts import Conflict, Reader, changes
 from hpc.evidence.judge import Judgement, Pins, artifacts_of, judge
-from hpc.evidence.log import Head, read_entries, read_head, trusted_key
+from hpc.evidence.log import Head, read_head, trusted_key
+from hpc.evidence.logged import entries_about
 from hpc.evidence.offline import README, sources
 from hpc.evidence.proof import SUFFIX
 from hpc.evidence.ustar import ArchiveError, Member, header, read_archive, write_archive
@@ -126,7 +127,7 @@ def _logged(root: StorageRoot, site: Site, run: RunPaths) -> tuple[list[Piece], 
             return [], "", []
         raise
     mine = subject_of(run.owner, run.exp, run.run_id)
-    entries = [e for e in read_entries(root, head) if e.fact.subject == mine]
+    entries = entries_about(root, head, {mine})[mine]
     if not entries:
         return [], "", []
     _, conflicts = changes(Reader(root, run).read(), by_place(entries))

@@ -342,7 +342,7 @@ def test_a_tampered_run_is_not_exported(lab: Lab, done: RunMaker, tmp_path: Path
 def test_a_run_that_contradicts_the_log_is_not_exported(lab: Lab, done: RunMaker, tmp_path: Path) -> None:
     shutil.rmtree(done.run.root)
     lab.make(clock=5.0).done()
-    assert lab.tp("runs", "audit", "sft").code == 0
+    assert lab.tp("runs", "audit", "sft").code == 2
     said = lab.tp("export", "sft", "-o", str(tmp_path / "x.tar"), "--json").json()
     assert (said["errors"][0]["code"], "of the log" in said["errors"][0]["message"]) == ("E-EVID-010", True)
 
