@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc.cli.context import json_option, print_json, storage_root, table
+from hpc.cli.context import GivenPath, json_option, print_json, storage_root, table
+from hpc.errors import Refusal
 
 if TYPE_CHECKING:
     from hpc.data.cards import Card
+    from hpc.data.lengths import Lengths
     from hpc.registry.resolve import Version
 
 _CUT = 200
@@ -67,25 +70,91 @@ def _row(card: Card) -> list[str]:
 @click.argument("ref")
 @click.option("--sample", "count", type=click.IntRange(0, 1000), default=0, help="Show the first N rows of a split.")
 @click.option("--split", default="", help="The split of the sample; train by default.")
+@click.option(
+    "--tokenizer", type=GivenPath(), metavar="DIR", help="Lengths in tokens of DIR/tokenizer.json, else in characters."
+)
+@click.option(
+    "--png", type=GivenPath(dir_okay=False), metavar="FILE", help="Write the histogram of lengths as a picture."
+)
+@click.option(
+    "--rows",
+    "limit",
+    type=click.IntRange(0),
+    default=20_000,
+    show_default=True,
+    help="Rows whose length is taken; 0: all.",
+)
 @click.option("--files", "with_files", is_flag=True, help="List the files with their digests.")
 @json_option
-def show(ref: str, count: int, split: str, with_files: bool, as_json: bool) -> None:
-    """Show a version: splits, rows, columns, licence, where it comes from. Reads its record; --sample reads the first rows only."""
+def show(
+    ref: str,
+    count: int,
+    split: str,
+    tokenizer: Path | None,
+    png: Path | None,
+    limit: int,
+    with_files: bool,
+    as_json: bool,
+) -> None:
+    """Show a version: splits, rows, columns, licence, where it comes from.
+
+    Reads its record alone. With --sample (or --png) also the schema, the first rows, and how long the rows of the split are.
+    """
     from hpc.data.cards import find, sample, version_json
 
     version = find(storage_root(), ref)
     rows = sample(version, count, split) if count else []
+    found = _lengths(version, split, tokenizer, png, limit) if count or png else None
     if as_json:
-        out = version_json(version) | ({"sample": rows} if count else {})
+        out = (
+            version_json(version)
+            | ({"sample": rows} if count else {})
+            | ({"lengths": found.as_json()} if found else {})
+        )
         print_json(out | ({"file_list": [f.as_json() for f in version.files]} if with_files else {}))
         return
     _print(version)
     if with_files:
         listed = [[f.path, str(f.size), f.sha256] for f in version.files]
         click.echo("\n" + _plain(table(listed, ["FILE", "BYTES", "SHA256"])))
+    if count:
+        _print_sample(version, split, rows)
+    if found is not None:
+        from hpc.data.lengths import chart
+
+        click.echo("\n" + chart(found) + (f"\n  {png}" if png else ""))
+
+
+def _print_sample(version: Version, split: str, rows: list[dict[str, Any]]) -> None:
+    """The columns of the split with their types, then the rows, a line each."""
+    from hpc.data.cards import which_split
+
+    columns = version.facts["splits"][which_split(version, split)]["columns"]
+    schema = [[name, " or ".join(facts["types"]), str(facts["rows"])] for name, facts in columns.items()]
+    if schema:
+        click.echo("\n" + _plain(table(schema, ["COLUMN", "TYPE", "ROWS"])) + "\n")
     for row in rows:
         text = json.dumps(row, ensure_ascii=False)
         click.echo(_plain(text if len(text) <= _CUT else text[:_CUT] + "…"))
+
+
+def _lengths(version: Version, split: str, tokenizer: Path | None, png: Path | None, limit: int) -> Lengths | None:
+    from hpc.data.cards import split_rows, which_split
+    from hpc.data.lengths import characters, lengths, tokens, write_png
+
+    chosen = which_split(version, split)
+    measure, unit = (tokens(tokenizer), "tokens") if tokenizer else (characters, "characters")
+    found = lengths(split_rows(version, chosen), measure, unit, limit)
+    if png and found is None:
+        raise Refusal(
+            "E-DATA-054", f"split {chosen} of {version} has no rows to measure", field="--png", found=str(png)
+        )
+    if png and found is not None:
+        try:
+            write_png(found, png, what=f"{version}, {chosen}")
+        except (OSError, ValueError) as exc:
+            raise Refusal("E-DATA-071", f"cannot be written: {exc}"[:300], field="--png", found=str(png)) from exc
+    return found
 
 
 def _plain(text: str) -> str:

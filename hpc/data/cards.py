@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from tuneplane.contract.datarows import BATCH, DataFault, parquet_batches, parse_row, read_lines
-from tuneplane.contract.datasets import CARD
+from tuneplane.contract.datasets import CARD, is_data
 from tuneplane.contract.layout import StorageRoot
 
 from hpc.data.kinds import DATASET, to_refusal
+from hpc.data.rows import Source, rows
 from hpc.data.visibility import Visibility, visibility_of
 from hpc.errors import Refusal, Refusals
 from hpc.registry.kinds import Kind
@@ -112,29 +114,45 @@ def card_text(version: Version) -> str:
 
 def sample(version: Version, count: int, split: str = "") -> list[dict[str, Any]]:
     """The first rows of a split, in file order. Raises Refusal E-DATA-003, E-DATA-004, E-DATA-010, E-STORE-02x."""
+    out: list[dict[str, Any]] = []
+    for path in _files_of(version, which_split(version, split)):
+        if len(out) < count:
+            out += _first_rows(version.content / path, path, count - len(out))
+    return out
+
+
+def which_split(version: Version, split: str) -> str:
+    """The split that is looked at: the named one, else train, else the first. Raises Refusal E-DATA-010."""
     splits = version.facts["splits"]
     chosen = split or next((s for s in ("train", *splits) if s in splits), "")
     if chosen not in splits:
+        allowed = ", ".join(splits) or "none"
         raise Refusal(
-            "E-DATA-010",
-            f"{version} has no split {chosen!r}",
-            field="--split",
-            found=chosen,
-            allowed=", ".join(splits) or "none",
+            "E-DATA-010", f"{version} has no split {chosen!r}", field="--split", found=chosen, allowed=allowed
         )
-    out: list[dict[str, Any]] = []
+    return chosen
+
+
+def _files_of(version: Version, split: str) -> list[str]:
     have = {f.path for f in version.files}
-    for path in splits[chosen]["files"]:
-        if len(out) < count and path in have:  # what the owner wrote may name any file
-            out += _first_rows(version.content / path, path, count - len(out))
-    return out
+    return [
+        path for path in version.facts["splits"][split]["files"] if path in have
+    ]  # the owner's record may name any file
+
+
+def split_rows(version: Version, split: str) -> Iterator[dict[str, Any]]:
+    """Every row of a split, in file order, as a stream. Raises Refusal E-DATA-003, E-DATA-004, E-STORE-02x."""
+    sizes = {f.path: f.size for f in version.files}
+    for path in filter(is_data, _files_of(version, split)):
+        for _, row in rows(Source(path, version.content / path, sizes[path])):
+            yield row
 
 
 def _first_rows(path: Path, name: str, count: int) -> list[dict[str, Any]]:
     try:
         if name.endswith(".parquet"):
-            rows = [row for batch in islice(parquet_batches(name, path), 1 + count // BATCH) for row in batch][:count]
-            plain: list[dict[str, Any]] = json.loads(json.dumps(rows, default=str))
+            first = [row for batch in islice(parquet_batches(name, path), 1 + count // BATCH) for row in batch][:count]
+            plain: list[dict[str, Any]] = json.loads(json.dumps(first, default=str))
             return plain
         if not name.endswith(".jsonl"):
             return []

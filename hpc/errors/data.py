@@ -31,4 +31,6 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-DATA-054", "nothing to compare", "A gate needs rows and there are none, or a validation source that is not given.", "Give the source that the gate needs."),
     _K("E-DATA-060", "tasks.jsonl is not right", "A row is no task (id, prompt, reference, metadata, split), an id comes twice, or a prompt stands in both splits.", "Correct the named rows; docs/data.md lists the fields. Nothing was published."),
     _K("E-DATA-061", "no tasks of that split", "The operation decides the split: training reads `train`, an evaluation `eval`, and neither stands in for the other.", "Name an environment with such tasks; `tp env show REF` counts them."),
+    _K("E-DATA-070", "the tokenizer cannot be used", "Lengths in tokens need the package tokenizers in the environment of tp and a folder with a tokenizer.json.", "Name a model's folder, install tokenizers, or leave --tokenizer out: lengths are in characters then."),
+    _K("E-DATA-071", "the picture cannot be written", "matplotlib is missing, or the file's place or ending is not possible.", "Install tuneplane-hpc[plot], and name a .png, .svg or .pdf in a folder that is there."),
 )  # fmt: skip
