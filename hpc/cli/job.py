@@ -363,6 +363,8 @@ def why(run: str, owner: str, as_json: bool) -> None:
         click.echo(f"  {name:<12} {text}")
     for line in found.lines:
         click.echo(f"  | {line}")
+    for text in found.unseen:
+        click.echo(f"  {'not looked at':<12} {text}")
     for text in found.mend:
         click.echo(f"  mend: {text.replace('RUN', paths.run_id)}")
 

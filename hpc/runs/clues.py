@@ -24,6 +24,15 @@ _WORDS: Final = re.compile(
     r"|no such file or directory|permission denied|nccl (?:error|warn)|cuda error|illegal instruction|\bfatal\b|^error[: ]|\berror:",
     re.IGNORECASE,
 )
+CODE: Final = re.compile(r"\b(E-(?:JOB|TRAIN|EVAL)-\d{3})\b")
+"""A code of ours in a log: the rank was refused, and says why."""
+_ECHO: Final = re.compile(
+    r"a peer was lost|this rank stops \(exit 87\)|connection (?:closed|reset) by peer|remote process exited|timed out waiting \d+ ?ms"
+    r"|no end in sight:|ranks did not end by themselves|watchdog caught collective|application timeout caused pair closure|broken pipe"
+    r"|the last meeting failed|DistBackendError|terminated$|srun: error:|killing step|CANCELLED AT|BrokenPipeError",
+    re.IGNORECASE,
+)
+"""What ranks and Slurm say when another one ended: an echo of the error, and not the error."""
 _MEMORY: Final = re.compile(r"out of memory|oom[-_ ]kill|outofmemoryerror|cannot allocate memory", re.IGNORECASE)
 
 
@@ -61,7 +70,10 @@ MEANINGS: Final = {
 
 @dataclass(frozen=True)
 class Clues:
-    """What was found. `first_error` is the earliest error line over all ranks, by time."""
+    """What was found. `first_error` is the earliest error line over all ranks, by time; an echo of another only where there is nothing else.
+
+    `errors` and `echoes`: the first of each log, by time; `batch_errors`: those of the batch script's own output. `unseen`: what was not read.
+    """
 
     ranks: tuple[RankEnd, ...] = ()
     silent_nodes: tuple[str, ...] = ()
@@ -71,6 +83,10 @@ class Clues:
     rank_logs: int = 0
     batch_log: bool = False
     batch_tail: tuple[str, ...] = ()
+    errors: tuple[Line, ...] = ()
+    echoes: tuple[Line, ...] = ()
+    batch_errors: tuple[Line, ...] = ()
+    unseen: tuple[str, ...] = ()
 
 
 def gather(
@@ -81,22 +97,48 @@ def gather(
     batch_lines = _tail(batch[-1], 200) if batch else []
     memory = next((line for line in batch_lines if _MEMORY.search(line.text)), None)
     shown = tuple(plain(line.text) for line in batch_lines[-5:])
+    said = tuple(line for line in _errors(batch_lines) if not _ECHO.search(line.text))
     if attempt is None:
-        return Clues(batch_log=bool(batch), batch_tail=shown, memory=memory)
+        return Clues(batch_log=bool(batch), batch_tail=shown, memory=memory, batch_errors=said)
     part = run if element is None else run.element(element)
     ranks, silent, refused = _nodes(part.attempt(attempt).nodes)
     logs = sources(part, kind="rank", attempt=attempt)
-    count = limits.log_tail_lines
-    found = [_errors(_tail(source, count)) for source in _interesting(logs, ranks, limits.logs_read)]
-    node_logs = (
-        [_errors(_tail(source, count)) for source in sources(part, kind="node", attempt=attempt)]
-        if not any(found)
-        else []
-    )
-    firsts = [lines[0] for lines in (*found, *node_logs) if lines]
+    read = _interesting(logs, ranks, limits.logs_read)
+    found = [_errors(_tail(source, limits.log_tail_lines)) for source in read]
+    if not any(found):
+        found = [_errors(_tail(s, limits.log_tail_lines)) for s in sources(part, kind="node", attempt=attempt)]
     memory = memory or next((line for lines in found for line in lines if _MEMORY.search(line.text)), None)
-    first = min(firsts, key=lambda line: (line.time or "~", line.source.number), default=None)
-    return Clues(ranks, silent, refused, first, memory, len(logs), bool(batch), shown)
+    errors, echoes = _told_apart(found)
+    return Clues(
+        ranks, silent, refused, next(iter((*errors, *echoes)), None), memory, len(logs), bool(batch), shown, errors, echoes, said,
+        _unseen(logs, read, limits),
+    )  # fmt: skip
+
+
+def _told_apart(found: list[list[Line]]) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+    """The first error of each log and the first echo of one, each by time: clocks of two nodes may differ, echo and error do not change places."""
+    sides: tuple[list[Line], list[Line]] = ([], [])
+    for lines in found:
+        for side, echo in zip(sides, (False, True), strict=True):
+            side += [line for line in lines if bool(_ECHO.search(line.text)) == echo][:1]
+    ordered = [tuple(sorted(side, key=lambda line: (line.time or "~", line.source.number))) for side in sides]
+    return ordered[0], ordered[1]
+
+
+def _unseen(logs: list[Source], read: list[Source], limits: Thresholds) -> tuple[str, ...]:
+    """What of the logs was not read."""
+    out = [f"{len(logs) - len(read)} of {len(logs)} rank logs"] if len(read) < len(logs) else []
+    long = [s for s in read if _size(s) > limits.log_tail_lines * 40]
+    if long:
+        out.append(f"the beginning of {len(long)} long logs, before their last {limits.log_tail_lines} lines")
+    return tuple(out)
+
+
+def _size(source: Source) -> int:
+    try:
+        return os.lstat(source.path).st_size
+    except OSError:
+        return 0
 
 
 def _interesting(logs: list[Source], ranks: tuple[RankEnd, ...], most: int) -> list[Source]:
@@ -113,9 +155,11 @@ def _tail(source: Source, count: int) -> list[Line]:
 
 
 def _errors(lines: list[Line]) -> list[Line]:
-    """Exceptions if there are any, else lines with words of failure."""
+    """Codes of ours and exceptions if there are any, else lines with words of failure."""
     exceptions = [
-        line for line in lines if (m := _EXCEPTION.match(plain(line.text))) and not m.group(1).endswith("Warning")
+        line
+        for line in lines
+        if CODE.search(line.text) or ((m := _EXCEPTION.match(plain(line.text))) and not m.group(1).endswith("Warning"))
     ]
     return exceptions or [line for line in lines if _WORDS.search(line.text)]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hpc.plugins.playbook import BUILTIN, Playbook, Thresholds
+from hpc.runs.causes import Found, cause_of
 from hpc.runs.clues import Clues
 from hpc.runs.diagnosis import WHO, Diagnosis
 from hpc.runs.logs import plain
@@ -105,7 +106,26 @@ def _ended(facts: Facts, state: RunState, clues: Clues, steps: Sequence[JobRow],
         lines = list(clues.batch_tail)
     mend = _mend(facts, state, clues, bool(memory))
     end = _end(state, clues, bool(memory))
-    return Diagnosis(_headline(state, bool(memory)), state.cls, found, mend, lines, end)
+    cause = cause_of(state.end_class or state.cls, clues, memory if _by_slurm(steps) else "")
+    mend = _with_cause(mend, cause, first=state.cls == "error", instead=bool(memory))
+    return Diagnosis(
+        _headline(state, bool(memory)), state.cls, found, mend, lines, end, cause, [*clues.unseen, *_NEVER_SEEN]
+    )
+
+
+_NEVER_SEEN: Final = ("the nodes' kernel logs, GPU error counters and the network's own logs, which tp cannot read",)
+
+
+def _with_cause(mend: list[str], cause: Found | None, *, first: bool, instead: bool) -> list[str]:
+    """The advice with that of the cause: before it where a program failed, and in place of what is general about memory."""
+    own = list(cause.mend) if cause else []
+    if instead and own:
+        return [*own, mend[-1]]
+    return [*own, *mend] if first else [*mend, *own]
+
+
+def _by_slurm(steps: Sequence[JobRow]) -> bool:
+    return any(r.state == "OUT_OF_MEMORY" for r in steps)
 
 
 def _end(state: RunState, clues: Clues, memory: bool) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tuneplane.contract.layout import RunPaths
 
 from hpc.errors import Refusal
-from hpc.runs.chart import chart, write_png
+from hpc.runs.chart import chart, running_mean, write_png
 from hpc.runs.metrics import read_metrics, series
 
 
@@ -43,6 +48,44 @@ def test_a_later_attempt_replaces_the_steps_of_an_earlier_one(tmp_path: Path) ->
     assert (caught.value.code, caught.value.allowed) == ("E-RUNS-040", "loss")
 
 
-def test_the_picture_is_a_png(tmp_path: Path) -> None:
-    write_png([(0, 1.0), (1, 0.5)], tmp_path / "x.png", title="t", name="loss")
-    assert (tmp_path / "x.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+def test_the_steps_at_which_an_attempt_went_on_are_ticks_of_the_axis() -> None:
+    axis = chart([(0, 1.0), (10, 0.0)], title="t", width=11, height=2, marks=[5, 99]).split("\n")[-2]
+    assert axis == "  └─────┬─────"
+
+
+def test_a_running_mean_does_not_lag_behind() -> None:
+    assert running_mean([1, 5, 3, 7, 9], 1) == [1, 3, 5, 19 / 3, 9]
+    assert running_mean([float(x) for x in range(9)], 3) == [float(x) for x in range(9)]
+    assert running_mean([4], 3) == [4]
+
+
+def test_the_picture_has_a_panel_a_metric(tmp_path: Path) -> None:
+    many = [(float(s), 1 / (s + 1)) for s in range(200)]
+    write_png({"loss": many, "lr": [(0, 1.0), (1, 0.5)]}, tmp_path / "two.png", title="t", marks=[100])
+    write_png({"loss": [(0, 1.0)]}, tmp_path / "one.png", title="t")
+    heads = [(tmp_path / name).read_bytes()[:24] for name in ("two.png", "one.png")]
+    assert [head[:8] for head in heads] == [b"\x89PNG\r\n\x1a\n"] * 2
+    assert [struct.unpack(">II", head[16:]) for head in heads] == [(1000, 640), (1000, 380)]
+
+
+def test_the_command_draws_what_the_run_has_or_what_is_asked(make_run: Any) -> None:
+    maker = make_run().package().admit().submit().start()
+    out = maker.run.attempt(0).out / "metrics.jsonl"
+    out.write_text(
+        "".join(json.dumps({"step": s, "loss": 5.0 - s, "lr": 0.1, "grad_norm": s}) + "\n" for s in range(1, 4))
+    )
+    tp = Path(sys.executable).parent / "tp"
+
+    def plot(*words: str) -> str:
+        env = {"PATH": os.environ["PATH"], "TUNEPLANE_STORAGE_ROOT": str(maker.root.path), "LC_ALL": "C.UTF-8"}
+        env["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
+        return subprocess.run([tp, "job", "plot", *words], env=env, capture_output=True, text=True, check=True).stdout
+
+    maker.root.site_file.parent.mkdir(parents=True, exist_ok=True)
+    maker.root.site_file.write_text("schema: tuneplane-hpc/site/v1\nname: lab\n")
+    shown = plot(maker.run_id, "--owner", maker.owner)
+    assert f"{maker.run_id}  loss: 4 at step 1, 2 at step 3" in shown
+    assert "\n\nlr: 0.1 at step 1" in shown
+    assert "tokens_per_s" not in shown
+    value = json.loads(plot(maker.run_id, "--owner", maker.owner, "--metric", "grad_norm", "--json"))
+    assert (value["metrics"], value["attempts_begin_at"]) == ({"grad_norm": [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]}, [])
