@@ -94,7 +94,7 @@ def _by(run: RunPaths, child: RunPaths, wanted: Evaluation) -> tuple[RunVerdict 
             return None, f"{child.run_id} was asked for with other words than the run's"
         report = read_json(child.report)
     except FileNotFoundError:
-        return None, f"{child.run_id} ({child.exp}) has not ended well"
+        return None, f"{child.run_id} ({child.exp}) is not done"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
         return None, f"{child.run_id}: {exc}"[:300]
     try:

@@ -23,6 +23,7 @@ from tuneplane.record.files import read_bytes, read_json
 from hpc.errors import Refusal, Refusals
 from hpc.submit import template
 from hpc.submit.batchscript import make_script
+from hpc.submit.following import waiting_for
 from hpc.submit.pieces import Piece
 from hpc.submit.prepare import Prepared
 
@@ -140,6 +141,8 @@ def _render(
     root: StorageRoot, prepared: Prepared, fleet: Fleet, record: dict[str, Any], around: list[Difference]
 ) -> str | None:
     try:
+        if after := record.get("after"):
+            prepared = waiting_for(prepared, after)
         return make_script(
             root,
             prepared,

@@ -20,6 +20,7 @@ from tuneplane.record.events import Chain, merged
 from hpc.errors import Refusal
 from hpc.runs import checks, lives
 from hpc.runs.evidence import Case, Finding
+from hpc.runs.followed import check_late
 from hpc.runs.records import instant
 from hpc.spec.arrays import parse_array
 
@@ -121,6 +122,7 @@ def _lives(
         life.artifacts(report)
         if status := (report or {}).get("status") or (ends[max(ends)].get("class") if ends else None):
             statuses.add(str(status))
+        check_late(case, part, own, case.numbered("attempts", part.attempts))
         attempts += len(ends)
         listed = (report or {}).get("artifacts")
         artifacts += len(listed) if isinstance(listed, list) else 0
