@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tuneplane.training import sampler
 from tuneplane.training.sampler import Order, steps_for
 
 rows = st.integers(1, 60)
@@ -47,3 +48,33 @@ def test_epochs_in_steps() -> None:
     assert steps_for(3, 0.1, 8) == 1
     with pytest.raises(ValueError, match="no rows"):
         Order(0, 1)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 17, 64, 1000, 4097])
+def test_a_computed_order_has_every_row_once_too(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "LARGEST_TABLE", 0)
+    order = Order(rows, 5)
+    epochs = [order.ids(epoch * rows, rows) for epoch in range(2)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(rows))] * 2
+    assert order.ids(0, 2 * rows) == epochs[0] + epochs[1]
+    if rows > 16:
+        assert epochs[0] != epochs[1] != list(range(rows))
+        assert epochs[0] != Order(rows, 6).ids(0, rows)
+        assert order.ids(rows // 2, 7) == epochs[0][rows // 2 :][:7]
+
+
+def test_the_computed_order_is_pinned_for_ever() -> None:
+    """A resumed run must go on with the rows that its first attempt would have taken."""
+    order = Order(5_000_000_000, 3)
+    assert order.ids(0, 4) == [2967341021, 823902640, 2948482197, 3033229584]
+    assert order._epochs == {}
+
+
+def test_neighbours_do_not_stay_together_in_a_computed_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    monkeypatch.setattr(sampler, "LARGEST_TABLE", 0)
+    ids = np.array(Order(100_000, 1).ids(0, 100_000))
+    assert abs(float(np.corrcoef(ids[:-1], ids[1:])[0, 1])) < 0.02
+    assert abs(float(np.corrcoef(ids, np.arange(100_000))[0, 1])) < 0.02
+    assert 30_000 < float(np.abs(np.diff(ids)).mean()) < 36_500  # a third of the rows, for a random order
