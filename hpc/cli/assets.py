@@ -32,7 +32,7 @@ def assets() -> None:
 @json_option
 def ls(kind: RepoType | None, as_json: bool) -> None:
     """List every commit that somebody fetched, the newest first."""
-    from hpc.cli.model_prefetch import size
+    from hpc.cli.progress import size
     from hpc.data.assets import assets as rows_of
     from hpc.data.hub_names import HubCache
 

@@ -11,6 +11,7 @@ from tuneplane.record.times import utc_now
 from hpc.cli.context import GivenPath, json_option, print_json, storage_root
 
 if TYPE_CHECKING:
+    from hpc.cli.progress import Passing
     from hpc.data.push import Pusher
     from hpc.registry.publish import Published
 
@@ -18,13 +19,29 @@ _PRIVATE = click.option("--private", is_flag=True, help="Readable for you alone 
 _GROUP = click.option("--group", default="", metavar="GROUP", help="Readable for a Unix group of yours.")
 
 
-def pusher(owner: str = "") -> Pusher:
+def pusher(owner: str = "", passing: Passing | None = None) -> Pusher:
     from hpc.data.push import Pusher
+    from hpc.registry.trees import quiet
     from hpc.site.sitefile import load_site
     from hpc.site.users import real_user
 
     root = storage_root()
-    return Pusher(root, load_site(root), real_user(), utc_now(), owner)
+    return Pusher(root, load_site(root), real_user(), utc_now(), owner, passing.tick if passing else quiet)
+
+
+def passing(folder: Path, *, rows: bool = False) -> Passing:
+    """The bar of a push of `folder`; `rows`: its rows are counted, too."""
+    from tuneplane.contract.datasets import folder_files
+
+    from hpc.cli.progress import Passing
+    from hpc.data.push import COUNTED, STORED
+    from hpc.registry.trees import skipped
+
+    try:
+        total = sum(folder_files(folder, skipped).values())
+    except OSError:
+        total = 0  # the push says what is wrong with it
+    return Passing(total, COUNTED if rows else STORED)
 
 
 @click.command()
@@ -45,8 +62,9 @@ def push(
     from hpc.data.push import push_dataset
     from hpc.data.visibility import wanted
 
-    by = pusher(owner)
-    report(push_dataset(by, name, version, folder, ask=wanted(private, group), readme=readme), as_json)
+    with passing(folder, rows=True) as bar:
+        done = push_dataset(pusher(owner, bar), name, version, folder, ask=wanted(private, group), readme=readme)
+    report(done, as_json)
 
 
 def report(done: Published, as_json: bool) -> None:

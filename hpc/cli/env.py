@@ -31,13 +31,15 @@ def env() -> None:
 @json_option
 def push(name: str, version: str, folder: Path, private: bool, group: str, owner: str, as_json: bool) -> None:
     """Publish DIR (manifest.json, tasks.jsonl) as YOU/NAME@VERSION. Every task is read once; nothing is run."""
-    from hpc.cli.dataset_push import pusher, report
+    from hpc.cli.dataset_push import passing, pusher, report
     from hpc.data.push import push_record
     from hpc.data.visibility import wanted
     from hpc.plugins.environment_shelf import environment_kind
 
     kind = environment_kind(name, version)
-    report(push_record(pusher(owner), kind, name, folder, wanted(private, group)), as_json)
+    with passing(folder) as bar:
+        done = push_record(pusher(owner, bar), kind, name, folder, wanted(private, group))
+    report(done, as_json)
 
 
 @env.command()

@@ -31,7 +31,7 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: int, everybody: bool, as_js
     import os
 
     from hpc.cli.main import report
-    from hpc.cli.model_prefetch import size
+    from hpc.cli.progress import size
     from hpc.data.gc import remove
     from hpc.data.gc_survey import survey
 

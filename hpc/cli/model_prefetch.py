@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,11 @@ import click
 from tuneplane.record.times import utc_now
 
 from hpc.cli.context import json_option, print_json, storage_root
+from hpc.cli.progress import Bar, size
 
 if TYPE_CHECKING:
     from hpc.data.hub_names import RepoType
-    from hpc.data.prefetch import Prefetched, Progress
+    from hpc.data.prefetch import Prefetched
     from hpc.data.prefetch_experiment import Fetch
 
 
@@ -60,7 +60,7 @@ def _run(
         raise click.UsageError("--revision and --file go with --repo; an experiment says its own")
     if repo and accept:
         raise click.UsageError("--accept changes an experiment's lock; --repo has none")
-    bar = _Bar()
+    bar = Bar()
     try:
         if exp:
             done, changed, lock = _experiment(exp, kind, accept, _fetch(kind, bar))
@@ -82,7 +82,7 @@ def _run(
         click.echo(f"{'wrote' if changed else 'unchanged:'} {lock}" + ("; commit it" if changed else ""))
 
 
-def _fetch(kind: RepoType, bar: _Bar) -> Fetch:
+def _fetch(kind: RepoType, bar: Bar) -> Fetch:
     from hpc.data.certified import Certified
     from hpc.data.hub_client import HuggingFace
     from hpc.data.hub_names import HubCache, Repo
@@ -98,7 +98,7 @@ def _fetch(kind: RepoType, bar: _Bar) -> Fetch:
         if table is not None:
             revision = table.revision(repo.id, revision, field=str(repo))
         clockwork = Clockwork(time.monotonic, time.sleep, utc_now())
-        watch = Watch(bar.say, bar.show)
+        watch = Watch(bar.say, lambda p: bar.show(p.done, p.total, p.fetched, p.seconds))
         done = bring(
             cache, hub, repo, revision, patterns=patterns, user=user.name, time=clockwork, watch=watch, locks=locks
         )
@@ -132,42 +132,3 @@ def _say(done: Prefetched) -> None:
         left = ", ".join(f"{count} {why}" for why, count in done.left_out.items())
         click.echo(f"  left on the hub: {left}")
     click.echo(f"  {done.folder}")
-
-
-def size(count: int) -> str:
-    """Bytes for people: 12 B, 3.4 MB, 1.2 GB (powers of 1000)."""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
-
-
-class _Bar:
-    """A line that is drawn again on a terminal, and nothing in a pipe."""
-
-    def __init__(self) -> None:
-        self.on = sys.stderr.isatty()
-        self.drawn = False
-
-    def show(self, progress: Progress) -> None:
-        if not self.on or not progress.total:
-            return
-        rate = progress.fetched / progress.seconds if progress.seconds > 1 else 0.0
-        left = (progress.total - progress.done) / rate if rate > 0 else 0.0
-        eta = f", {int(left // 60)}:{int(left % 60):02d} left" if rate > 0 else ""
-        text = f"{100 * progress.done // progress.total:3d}%  {size(progress.done)} of {size(progress.total)}, {size(int(rate))}/s{eta}"
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
-        self.drawn = True
-
-    def say(self, text: str) -> None:
-        self.close()
-        click.echo(f"tp: {text}", err=True)
-
-    def close(self) -> None:
-        if self.drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-        self.drawn = False

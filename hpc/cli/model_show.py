@@ -23,7 +23,7 @@ def ls(ctx: click.Context, owner: str, every: bool, certified: bool, as_json: bo
     if certified:
         return _certified(as_json)
     from hpc.cli.main import report
-    from hpc.cli.model_prefetch import size
+    from hpc.cli.progress import size
     from hpc.data.model_cards import listing
 
     cards, faults = listing(storage_root(), owner=owner)

@@ -42,10 +42,12 @@ def create(name: str, private: bool, group: str, as_json: bool) -> None:
 @json_option
 def push(name: str, folder: Path, as_json: bool) -> None:
     """Make what is in DIR the volume's content. Jobs that are queued or running keep what they were submitted with."""
-    from hpc.cli.dataset_push import pusher, report
+    from hpc.cli.dataset_push import passing, pusher, report
     from hpc.data.push import push_volume
 
-    report(push_volume(pusher(), name, folder), as_json)
+    with passing(folder) as bar:
+        done = push_volume(pusher(passing=bar), name, folder)
+    report(done, as_json)
 
 
 @volume.command()

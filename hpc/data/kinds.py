@@ -16,7 +16,7 @@ from tuneplane.record.digest import digest_file
 from hpc.errors.core import Refusal, Refusals
 from hpc.registry.kinds import Checked, Kind
 from hpc.registry.shapes import TEXTS, Named
-from hpc.registry.trees import skipped
+from hpc.registry.trees import Tick, quiet, skipped
 from hpc.spec.text import segment
 from hpc.store.faults import refusal
 
@@ -71,8 +71,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 class DatasetCheck:
     """The check of one push. What was counted is kept by digest: the stored bytes are hashed again, and only other bytes are counted again."""
 
-    def __init__(self, name: str, version: str, produced_by: Mapping[str, Any] | None = None) -> None:
-        self.name, self.version, self.produced_by = name, version, produced_by
+    def __init__(
+        self, name: str, version: str, produced_by: Mapping[str, Any] | None = None, tick: Tick = quiet
+    ) -> None:
+        self.name, self.version, self.produced_by, self.tick = name, version, produced_by, tick
         self._known: dict[str, FileFacts] = {}
 
     def __call__(self, folder: Path) -> Checked:
@@ -102,6 +104,7 @@ class DatasetCheck:
         for path in filter(is_data, paths):
             try:
                 out[path] = self._one(path, folder / path)
+                self.tick(paths[path])
             except DataFaults as several:
                 faults += several.items
                 if len(faults) >= MAX_FAULTS:
@@ -137,11 +140,12 @@ class VolumeCheck:
         return Checked(self.name, self.generation, {"files": len(paths), "card": CARD in paths})
 
 
-def dataset_kind(name: str, version: str, produced_by: Mapping[str, Any] | None = None) -> Kind:
+def dataset_kind(name: str, version: str, produced_by: Mapping[str, Any] | None = None, tick: Tick = quiet) -> Kind:
     """The kind of one push. Raises Refusal E-SPEC-015, E-SPEC-017 for what cannot be a name or version."""
     segment(name, "NAME")
     segment(version, "VERSION")
-    return Kind("dataset", "datasets", DatasetCheck(name, version, produced_by), MAX_BYTES, MAX_FILES, DATASET_FACTS)
+    check = DatasetCheck(name, version, produced_by, tick)
+    return Kind("dataset", "datasets", check, MAX_BYTES, MAX_FILES, DATASET_FACTS)
 
 
 def volume_kind(name: str, generation: str) -> Kind:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import tuneplane
 from tuneplane.contract.datasets import CARD
@@ -21,12 +21,18 @@ from hpc.errors.core import Refusal
 from hpc.registry.kinds import Kind
 from hpc.registry.publish import Published, publish
 from hpc.registry.shelf import Shelf
-from hpc.registry.trees import skipped
+from hpc.registry.trees import Tick, quiet, skipped
 from hpc.site.users import User
 from hpc.store.faults import refusal
 
 if TYPE_CHECKING:
     from hpc.site.sitefile import Site
+
+
+STORED: Final = 3
+"""How often a push takes each byte up: hashed where it lies, copied, hashed where it was stored."""
+COUNTED: Final = STORED + 2
+"""The same of a data set's rows, which are counted before and compared after."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,8 @@ class Pusher:
     user: User
     now: str
     owner: str = ""
+    tick: Tick = quiet
+    """Is told of bytes that a push read or copied: COUNTED times those of a data set's rows, STORED times those of everything else."""
 
     @property
     def namespace(self) -> str:
@@ -53,7 +61,7 @@ def push_dataset(
     `readme` becomes the card; the folder itself is left as it is. Raises Refusal(s) E-DATA-00x, E-DATA-021, E-SPEC-017 and those of
     `hpc.registry.publish.publish`; then nothing new stands on the shelf.
     """
-    kind = dataset_kind(name, version, produced_by)
+    kind = dataset_kind(name, version, produced_by, by.tick)
     with _with_card(folder, readme) as source:
         return _put(by, kind, Shelf(by.root, DATASET, site=by.site), name, source, ask)
 
@@ -91,7 +99,7 @@ def _put(by: Pusher, kind: Kind, shelf: Shelf, name: str, source: Path, ask: Vis
     try:
         return publish(
             by.root, kind, source, user=by.user, owner=by.namespace, site=by.site, method="publish", core_version=tuneplane.__version__,
-            now=by.now,
+            now=by.now, tick=by.tick,
         )  # fmt: skip
     except BaseException:
         if new:

@@ -26,7 +26,7 @@ from hpc.registry.seals import Seal, read_seal
 from hpc.registry.shelf import SHIPPED_OWNER, Ref, Shelf, is_segment
 from hpc.registry.storing import store, sweep
 from hpc.registry.tombstones import unbury
-from hpc.registry.trees import Tree, measure, survey
+from hpc.registry.trees import Tick, Tree, measure, quiet, survey
 from hpc.site.roll import require_active
 from hpc.site.trust import require_owner_folder
 from hpc.site.users import User, is_admin
@@ -79,8 +79,9 @@ def publish(
     starts: str = "enabled",
     core_version: str,
     now: str,
+    tick: Tick = quiet,
 ) -> Published:
-    """Publish the folder `source` as `owner`'s.
+    """Publish the folder `source` as `owner`'s. `tick` is told of bytes that went by: each is hashed, copied and hashed again.
 
     Raises the refusals of `kind.check`, and Refusal E-REG-001 (409: the version exists), 003 (403: not your namespace), 004 (cannot be stored),
     005 (stored otherwise), 006 (cannot be given to the owner), 007 (policy needs an admin), E-SITE-02x (the owner's folder is not to be
@@ -89,7 +90,7 @@ def publish(
     """
     require_active(root, user, site=site)
     _require_namespace(user, owner, site, method)
-    checked, tree = _check_source(kind, source)
+    checked, tree = _check_source(kind, source, tick)
     if checked.admin_only and not is_admin(user, site):
         raise Refusal(
             "E-REG-007", f"{user.name} may not publish policy", found=user.name, allowed="an admin of the site"
@@ -113,7 +114,7 @@ def publish(
     uid = shelf.uid(owner)
     with _giving(user, uid, ref):
         _ready(shelf, ref, user, uid, site, now)
-        store(kind, source, final, data, tree, checked, uid)
+        store(kind, source, final, data, tree, checked, uid, tick)
     unbury(root, f"{kind.shelf}/{owner}/{ref.name}/{ref.version}")
     return Published(
         ref.id, ref.version, tree.v1, tree.v2, tree.size, len(tree.files), final, restored=seal is not None
@@ -133,7 +134,7 @@ def _require_namespace(user: User, owner: str, site: Site, method: Method) -> No
         raise Refusal("E-REG-003", text, field="owner", found=owner, allowed=user.name)
 
 
-def _check_source(kind: Kind, source: Path) -> tuple[Checked, Tree]:
+def _check_source(kind: Kind, source: Path, tick: Tick) -> tuple[Checked, Tree]:
     """What the publisher has: the size of it, then what it is, then both digests. Raises the refusals of the kind, E-REG-004."""
     try:
         fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -142,7 +143,7 @@ def _check_source(kind: Kind, source: Path) -> tuple[Checked, Tree]:
     try:
         survey(fd, max_bytes=kind.max_bytes, max_files=kind.max_files)
         checked = kind.check(source)
-        tree = measure(fd, lenient=True)
+        tree = measure(fd, lenient=True, tick=tick)
     except OSError as exc:
         raise refusal(exc, source, "read") from exc
     finally:

@@ -20,14 +20,16 @@ from hpc.errors.core import Refusal
 from hpc.registry.kinds import Checked, Kind
 from hpc.registry.records import FILE_MODE, RecordError, read_raw
 from hpc.registry.shelf import CONTENT, RECORD, TEMP_SUFFIX, is_litter
-from hpc.registry.trees import FOLDER, NEW, Tree, close_folder, copy, measure
+from hpc.registry.trees import FOLDER, NEW, Tick, Tree, close_folder, copy, measure, quiet
 from hpc.store.faults import refusal
 
 LITTER_AGE_S: Final = 86_400
 """A temporary folder older than this belongs to no living publisher."""
 
 
-def store(kind: Kind, source: Path, final: Path, data: bytes, tree: Tree, checked: Checked, uid: int) -> None:
+def store(
+    kind: Kind, source: Path, final: Path, data: bytes, tree: Tree, checked: Checked, uid: int, tick: Tick = quiet
+) -> None:
     """Put the content of `source` and the record `data` at `final`, whole or not at all, as the property of `uid`.
 
     Raises Refusal E-REG-001 (something stands there), E-REG-005 (read back otherwise), E-REG-006 (cannot be given away), E-STORE-02x.
@@ -38,8 +40,8 @@ def store(kind: Kind, source: Path, final: Path, data: bytes, tree: Tree, checke
             os.mkdir(temp, 0o700)
             fd = _open_own(temp)
             try:
-                _copy(source, fd)
-                _read_back_at(kind, fd, temp / CONTENT, tree, checked)
+                _copy(source, fd, tick)
+                _read_back_at(kind, fd, temp / CONTENT, tree, checked, tick)
                 _close(fd, data, uid)
             finally:
                 os.close(fd)
@@ -60,33 +62,33 @@ def _open_own(temp: Path) -> int:
     return fd
 
 
-def _copy(source: Path, temp_fd: int) -> None:
+def _copy(source: Path, temp_fd: int, tick: Tick) -> None:
     os.mkdir(CONTENT, 0o700, dir_fd=temp_fd)
     source_fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         target_fd = os.open(CONTENT, FOLDER, dir_fd=temp_fd)
         try:
-            copy(source_fd, target_fd)
+            copy(source_fd, target_fd, tick)
         finally:
             os.close(target_fd)
     finally:
         os.close(source_fd)
 
 
-def _read_back_at(kind: Kind, temp_fd: int, content: Path, tree: Tree, checked: Checked) -> None:
+def _read_back_at(kind: Kind, temp_fd: int, content: Path, tree: Tree, checked: Checked, tick: Tick) -> None:
     fd = os.open(CONTENT, FOLDER, dir_fd=temp_fd)
     try:
-        read_back(kind, fd, content, tree, checked)
+        read_back(kind, fd, content, tree, checked, tick)
     finally:
         os.close(fd)
 
 
-def read_back(kind: Kind, content_fd: int, content: Path, tree: Tree, checked: Checked) -> None:
+def read_back(kind: Kind, content_fd: int, content: Path, tree: Tree, checked: Checked, tick: Tick = quiet) -> None:
     """The separate step: the stored bytes alone are measured and checked, and must come out as the publisher said.
 
     Raises the refusals of `kind.check`, Refusal E-REG-005, OSError.
     """
-    stored = measure(content_fd, lenient=False)
+    stored = measure(content_fd, lenient=False, tick=tick)
     if stored != tree:
         mine = {f.path: f.sha256 for f in tree.files}
         other = next((f.path for f in stored.files if mine.pop(f.path, "") != f.sha256), next(iter(mine), ""))

@@ -9,7 +9,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +33,8 @@ NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_PART: Final = 240
 MAX_PATH: Final = 1024
 CHUNK: Final = 1 << 20
+Tick = Callable[[int], None]
+"""Is told of bytes that went by just now."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ class Tree:
     v1: str
     v2: str
     size: int
+
+
+def quiet(count: int) -> None:
+    """Nobody wants to know."""
 
 
 def skipped(name: str) -> bool:
@@ -125,8 +131,8 @@ def survey(root_fd: int, *, max_bytes: int, max_files: int) -> None:
             raise _no(found.path, f"more than {max_bytes} bytes in all", f"at most {max_bytes} bytes")
 
 
-def measure(root_fd: int, *, lenient: bool) -> Tree:
-    """Read every file once and give both digests. Raises Refusal E-REG-004, OSError."""
+def measure(root_fd: int, *, lenient: bool, tick: Tick = quiet) -> Tree:
+    """Read every file once and give both digests; `tick` is told of bytes as they are read. Raises Refusal E-REG-004, OSError."""
     v1, files, total = hashlib.sha256(), [], 0
     buffer = memoryview(bytearray(CHUNK))
     for found in walk(root_fd, lenient=lenient):
@@ -138,6 +144,7 @@ def measure(root_fd: int, *, lenient: bool) -> Tree:
                 v1.update(buffer[:count])
                 sha.update(buffer[:count])
                 size += count
+                tick(count)
         finally:
             os.close(fd)
         v1.update(b"\0")
@@ -146,7 +153,7 @@ def measure(root_fd: int, *, lenient: bool) -> Tree:
     return Tree(tuple(files), PREFIX + v1.hexdigest(), tree_digest_v2(files), total)
 
 
-def copy(source_fd: int, target_fd: int) -> None:
+def copy(source_fd: int, target_fd: int, tick: Tick = quiet) -> None:
     """Copy what `measure` would read into an empty folder, 0555 and 0444, every file and folder fsynced. Raises OSError, Refusal.
 
     Nothing is written through a name outside of `target_fd`. Does not promise that the copy is right: it is read back by `measure`.
@@ -156,7 +163,7 @@ def copy(source_fd: int, target_fd: int) -> None:
         folder = os.path.dirname(found.path)
         if folder and folder not in made:
             _make_parents(target_fd, folder, made)
-        _copy_file(found, target_fd)
+        _copy_file(found, target_fd, tick)
     for folder in sorted(made, reverse=True):
         fd = os.open(folder, FOLDER, dir_fd=target_fd)
         try:
@@ -181,7 +188,7 @@ def close_folder(fd: int) -> None:
     sync_folder(fd)
 
 
-def _copy_file(found: Found, target_fd: int) -> None:
+def _copy_file(found: Found, target_fd: int, tick: Tick) -> None:
     source = os.open(found.name, FILE, dir_fd=found.dir_fd)
     try:
         fd = os.open(found.path, NEW, 0o600, dir_fd=target_fd)
@@ -190,6 +197,7 @@ def _copy_file(found: Found, target_fd: int) -> None:
                 view = memoryview(chunk)
                 while view:
                     view = view[os.write(fd, view) :]
+                tick(len(chunk))
             os.fchmod(fd, 0o555 if found.exec else 0o444)
             os.fsync(fd)
         finally:

@@ -277,9 +277,9 @@ def test_an_archived_version_is_refused_for_new_and_found_for_old(put: Put, shel
 def test_a_version_that_another_model_names_cannot_be_removed(put: Put, shelf: Shelf, me: User) -> None:
     put("1.0")
     put("2.0", lineage={"source": "run", "base_source": f"{me.name}/toy@1.0"})
-    assert codes(lambda: remove_version(shelf, Ref(me.name, "toy", "1.0"), user=me))[0][0] == "E-DATA-020"
-    remove_version(shelf, Ref(me.name, "toy", "2.0"), user=me)
-    remove_version(shelf, Ref(me.name, "toy", "1.0"), user=me)
+    assert codes(lambda: remove_version(shelf, Ref(me.name, "toy", "1.0"), user=me, now=NOW))[0][0] == "E-DATA-020"
+    remove_version(shelf, Ref(me.name, "toy", "2.0"), user=me, now=NOW)
+    remove_version(shelf, Ref(me.name, "toy", "1.0"), user=me, now=NOW)
     assert shelf.versions(me.name, "toy") == []
 
 

@@ -113,9 +113,9 @@ def test_content_that_changes_between_check_and_copy_is_refused(
 ) -> None:
     real = trees.copy
 
-    def copy(source_fd: int, target_fd: int) -> None:
+    def copy(source_fd: int, target_fd: int, tick: trees.Tick) -> None:
         os.truncate(os.open("README.md", os.O_WRONLY, dir_fd=source_fd), 1)
-        real(source_fd, target_fd)
+        real(source_fd, target_fd, tick)
 
     monkeypatch.setattr(storing, "copy", copy)
     with pytest.raises(Refusal) as caught:
