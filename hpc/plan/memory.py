@@ -17,21 +17,26 @@ BUCKET: Final = 500_000_000
 """DeepSpeed's reduce_bucket_size: numbers of the buffer in which gradients travel. On a GPU it is taken whole, on a CPU as far as it is used."""
 PREFETCH: Final = 50_000_000
 """DeepSpeed's stage3_prefetch_bucket_size: numbers of the next layers that ZeRO-3 fetches ahead."""
-GPU_SLACK: Final = 0.08
-"""Share of what torch reserves on a GPU and does not use. An assumption: no GPU has been measured."""
+GPU_SLACK: Final = 0.1
+"""What torch reserves on a GPU beyond what it uses, as a share of activations and logits. An assumption: no GPU has been measured."""
 GPU_PROCESS: Final = 1.0 * GIB
 """CUDA's context and NCCL's buffers. An assumption, as above."""
-CPU_SLACK: Final = 0.05
-"""Share that the C library keeps of what a CPU rank frees; measured, see docs/plan.md."""
-CPU_PROCESS: Final = 0.75 * GIB
+CPU_SLACK: Final = 0.6
+"""What the C library keeps of what a step frees, as a share of activations and logits; measured, see docs/plan.md."""
+CPU_PROCESS: Final = 520 * (1 << 20)
 """Python, torch, DeepSpeed and transformers before there is a model; measured, see docs/plan.md."""
+FOUR_BIT: Final = 0.5625
+"""Bytes of a frozen weight in 4 bits, with a scale in fp32 for each 64."""
 ROWS_OF: Final = {"dpo": 2, "rm": 2}
 """Rows that one example of a micro batch puts through the model, where it is not one."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the memory depends on. `length`: tokens of the longest row; `rows`: rows a micro batch; `world`: ranks."""
+    """What the memory depends on. `length`: tokens of the longest row; `rows`: rows a micro batch; `world`: ranks.
+
+    `four_bit`: frozen layers are kept in 4 bits. `copies`: checkpoints are written from a copy in the node's memory.
+    """
 
     world: int
     gpu: bool
@@ -45,6 +50,8 @@ class Setting:
     accumulation: int
     length: int
     method: str = "sft"
+    four_bit: bool = False
+    copies: bool = False
 
     @classmethod
     def of(cls, hyperparams: Mapping[str, Any], method: str, *, world: int, gpu: bool, length: int) -> Setting:
@@ -64,6 +71,8 @@ class Setting:
             accumulation=int(h["gradient_accumulation"]),
             length=min(length, int(h["max_length"])),
             method=method,
+            four_bit=bool(h.get("load_in_4bit")),
+            copies=bool(h.get("async_save")) and int(h.get("save_steps") or 0) > 0,
         )
 
     @property
@@ -96,11 +105,12 @@ class Forecast:
     accumulates: bool
     slack_share: float
     teacher: float = 0.0
+    copy: float = 0.0
 
     @property
     def held(self) -> float:
         """What is there all the time."""
-        return self.weights + self.optimiser + self.teacher
+        return self.weights + self.optimiser + self.teacher + self.copy
 
     @property
     def backward(self) -> float:
@@ -114,7 +124,7 @@ class Forecast:
 
     @property
     def slack(self) -> float:
-        return self.slack_share * (self.held + max(self.backward, self.stepping))
+        return self.slack_share * (self.activations + self.logits)
 
     @property
     def total(self) -> float:
@@ -133,6 +143,7 @@ class Forecast:
             "logits",
             "update",
             "slack",
+            "copy",
             "total",
         )
         return {name: round(getattr(self, name)) for name in names}
@@ -143,6 +154,8 @@ def forecast(model: ModelFacts, setting: Setting) -> Forecast:
     trained = trainable(model, setting)
     whole = model.parameters + (trained if setting.lora_rank else 0)
     weights, gradients, buffers = _shared(model, setting, whole, trained)
+    if setting.four_bit:
+        weights -= (setting.weight_bytes - FOUR_BIT) * sum(i * o for _, i, o in model.linears)
     return Forecast(
         process=GPU_PROCESS if setting.gpu else CPU_PROCESS,
         weights=weights,
@@ -153,6 +166,7 @@ def forecast(model: ModelFacts, setting: Setting) -> Forecast:
         logits=_logits(model, setting),
         update=(4 + setting.weight_bytes) * trained / setting.share if setting.zero_stage else 0.0,
         accumulates=setting.accumulation > 1,
+        copy=_copied(setting, model, trained) if setting.copies and not setting.gpu else 0.0,
         slack_share=GPU_SLACK if setting.gpu else CPU_SLACK,
     )
 
@@ -188,6 +202,12 @@ def _shared(model: ModelFacts, s: Setting, whole: int, trained: int) -> tuple[fl
 def _optimiser(s: Setting, trained: int) -> float:
     """AdamW's two moments in fp32; ZeRO keeps an fp32 copy of the weights beside them, and each rank has its part."""
     return 12 * trained / s.share if s.zero_stage else float(8 * trained)
+
+
+def _copied(s: Setting, model: ModelFacts, trained: int) -> float:
+    """The first rank's part of a checkpoint, which lies in memory a second time while it is written. On a GPU node it is the host's memory."""
+    kept = trained if s.lora_rank else model.parameters
+    return kept * s.weight_bytes / (s.share if s.zero_stage == 3 else 1) + _optimiser(s, trained)
 
 
 def _activations(model: ModelFacts, s: Setting) -> float:

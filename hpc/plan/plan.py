@@ -20,7 +20,7 @@ from hpc.plan.fit import Verdict, fit
 from hpc.plan.history import Band, Past
 from hpc.plan.memory import Forecast, Setting
 from hpc.plan.model_facts import ModelFacts, read_model
-from hpc.plan.rows import Rows, from_caches, measured, tokenizer_counter
+from hpc.plan.rows import Rows, content_digests, from_caches, measured, tokenizer_counter
 from hpc.plan.template import chat_template
 from hpc.spec.sizes import parse_memory
 
@@ -140,7 +140,7 @@ def _rows(plan: Plan, launch: Mapping[str, Any], past: list[Past], where: _Where
     if not source or source.get("from") or not source.get("path"):
         plan.unknown.append("rows and tokens: there is no training data to look at yet")
         return
-    digests = {str(f["sha256"]) for f in source.get("files", ()) if f.get("sha256")}
+    digests = content_digests(source.get("files", ()))
     model = launch["inputs"].get("model") or {}
     folder = where(model["path"]) if model.get("path") else None
     counter, render = (tokenizer_counter(folder), chat_template(folder)) if folder else (None, None)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplane.record.files import read_json
+from tuneplane.contract.datasets import is_data
+from tuneplane.record.digest import digest_json
+from tuneplane.record.files import read_bytes, read_json
 
 from hpc.data.rows import Source, chunks
 from hpc.errors import Refusal
@@ -20,6 +22,7 @@ COUNTED: Final = 512 << 20
 SAMPLE: Final = 400
 BYTES_A_TOKEN: Final = 4.0
 """Where no tokenizer can be asked: what English text has, roughly. An assumption, and said to be one."""
+_MOST_OFFSETS: Final = 256 << 20
 Counter = Callable[[Sequence[str]], list[int]]
 
 
@@ -35,6 +38,17 @@ class Rows:
 
     def as_json(self) -> dict[str, Any]:
         return dict(vars(self))
+
+
+def content_digests(files: Sequence[Mapping[str, Any]]) -> set[str]:
+    """What the token cache calls the content of an input with these files, in order of name; empty where a digest is missing."""
+    known = [
+        str(f["sha256"])
+        for f in sorted(files, key=lambda f: str(f["path"]))
+        if is_data(str(f["path"])) and f.get("sha256")
+    ]
+    alone = {str(f["sha256"]) for f in files if f.get("sha256")} if len(files) == 1 else set()
+    return alone | ({digest_json(known)} if len(known) > 1 else set(known))
 
 
 def from_caches(caches: Iterable[Path], digests: set[str], max_length: int) -> Rows | None:
@@ -54,8 +68,8 @@ def from_caches(caches: Iterable[Path], digests: set[str], max_length: int) -> R
 
 
 def _longest(folder: Path) -> int:
-    """Tokens of the longest row of a token folder: the largest gap of its offsets (little-endian, 8 bytes each)."""
-    offsets = memoryview((folder / "offsets.bin").read_bytes()).cast("q")
+    """Tokens of the longest row of a token folder: the largest gap of its offsets (little-endian, 8 bytes each). Raises OSError, ValueError."""
+    offsets = memoryview(read_bytes(folder / "offsets.bin", limit=_MOST_OFFSETS)).cast("q")
     return max((offsets[i + 1] - offsets[i] for i in range(len(offsets) - 1)), default=0)
 
 

@@ -49,13 +49,13 @@ def rows(path: Path, words: int) -> Path:
     return path
 
 
-def measure(folder: Path, model: Path, case: dict[str, Any]) -> tuple[float, float, float, Any]:
+def measure(folder: Path, model: Path, case: dict[str, Any], words: int = 100) -> tuple[float, float, float, Any]:
     """(measured peak, before the model, forecast, its terms) in MiB of one case."""
     settings = {"max_steps": 3, "micro_batch_size": 2, "max_length": 2048, "save_steps": 0, **case}
-    words = int(settings.pop("words", 100))
+    words = int(settings.pop("words", words))
     folder.mkdir(parents=True)
     run = Run(folder / "run", model, rows(folder / "rows.jsonl", words), **settings)
-    done = run.complete()
+    done = run.complete(timeout_s=400)
     taken = done.result()["memory"]
     caches = list((folder / "run" / "cache" / "tokens").glob("*"))
     digests = {json.loads((c / "meta.json").read_text())["source_sha256"] for c in caches}
@@ -83,6 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="memory forecasts against measured peaks")
     parser.add_argument("work", type=Path)
     parser.add_argument("--model", type=Path)
+    parser.add_argument("--words", type=int, default=100, help="length of the rows")
     parser.add_argument("--only", nargs="*", default=[])
     args = parser.parse_args()
     model = args.model
@@ -94,7 +95,7 @@ def main() -> None:
     for name, case in CASES.items():
         if args.only and name not in args.only:
             continue
-        peak, before, found, terms = measure(args.work / name, model, case)
+        peak, before, found, terms = measure(args.work / name, model, case, args.words)
         ours, theirs = found - CPU_PROCESS / (1 << 20), peak - before
         totals = f"{peak:.0f} MiB | {found:.0f} MiB | {(found - peak) / peak:+.0%}"
         print(f"| {name} | {totals} | {theirs:.0f} MiB | {ours:.0f} MiB |", flush=True)

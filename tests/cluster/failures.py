@@ -112,7 +112,7 @@ class Maker:
     def submit(self, failure: Failure) -> Run:
         flags = [*failure.flags, *ONCE]
         if failure.training:
-            flags += ["--profile", "cpu", *training_flags(self.lab, max_steps=4, **failure.settings)]
+            flags += ["--profile", "cpu", *training_flags(self.lab, **{"max_steps": 4, **failure.settings})]
         if failure.label == "bad-bind":
             return self._bound(failure, flags)
         run = self.lab.submit(self.who, f"fail-{failure.label}", *flags)

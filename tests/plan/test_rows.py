@@ -7,10 +7,11 @@ from array import array
 from pathlib import Path
 
 import pytest
+from tuneplane.record.digest import digest_json
 
 from hpc.data.rows import Source
 from hpc.plan import rows as module
-from hpc.plan.rows import from_caches, measured, tokenizer_counter
+from hpc.plan.rows import content_digests, from_caches, measured, tokenizer_counter
 from hpc.plan.template import chat_template, messages_of
 
 
@@ -70,6 +71,18 @@ def test_an_earlier_run_s_tokens_are_taken_where_the_file_is_the_same(tmp_path: 
     assert (found.rows, found.mean_tokens, found.longest_tokens, found.exact) == (3, 10, 20, True)
     assert from_caches([folder], {"sha256:bb"}, 64) is None
     assert from_caches([folder], {"sha256:aa"}, 16) is None  # made with another limit
+
+
+def test_an_input_of_several_files_is_known_by_their_digests_in_order_of_name() -> None:
+    one = {"path": "", "sha256": "sha256:aa"}
+    many = [
+        {"path": "b.jsonl", "sha256": "sha256:bb"},
+        {"path": "a.jsonl", "sha256": "sha256:aa"},
+        {"path": "README.md", "sha256": "sha256:cc"},
+    ]
+    assert content_digests([one]) == {"sha256:aa"}
+    assert content_digests(many) == {digest_json(["sha256:aa", "sha256:bb"])}
+    assert content_digests([]) == set()
 
 
 def test_a_conversation_is_written_by_the_model_s_template(tmp_path: Path) -> None:
