@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuneplane.record.digest import digest_bytes
+
 from hpc.errors import Refusal
 from hpc.spec.text import visible
 
@@ -54,6 +56,17 @@ def facts(root: Path, *, program: str = "git", deadline_s: float = DEADLINE_S) -
             path = entry[2:] if entry[:2] == b"? " else entry.split(b" ", 8 if entry[:2] == b"1 " else 10)[-1]
             paths.append(visible(os.fsdecode(path.removeprefix(prefix)), 4096))
     return GitFacts(commit, bool(paths), tuple(sorted(paths)))
+
+
+def diff_sha256(root: Path, *, program: str = "git", deadline_s: float = DEADLINE_S) -> str | None:
+    """SHA-256 of the text of `git diff HEAD` for tracked files of the project; None without a commit. What is untracked travels by its own digest."""
+    out = run(
+        root,
+        ["diff", "--binary", "--no-ext-diff", "--no-textconv", "HEAD", "--", "."],
+        program=program,
+        deadline_s=deadline_s,
+    )
+    return None if out is None else digest_bytes(out)
 
 
 def listed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,8 @@ class Script:
     sha256: str
     nodes: int
     time_s: int | None
+    parts: dict[str, str] = field(default_factory=dict)
+    """Digest of each template that the script is made of, by name."""
 
 
 def plain_path(path: Path | str, field: str) -> str:
@@ -184,4 +186,5 @@ def make_script(
         digest_bytes(text.encode()),
         sum(p["nodes"] for p in pools),
         time_s,
+        {part: digest_bytes(template.find(root, part).text().encode()) for part in (name, "functions.sh.j2")},
     )

@@ -106,7 +106,7 @@ def _intent(prepared: Prepared, piece: Piece, nonce: str, fleet: Fleet, script: 
     facts = {
         "kind": fleet.kind, "fleet": prepared.fleet, "cluster": fleet.cluster, "job_name": name, "nonce": nonce,
         "script_sha256": script.sha256, "template": script.template, "template_sha256": script.template_sha256,
-        "spec_digest": digest_json(prepared.records["jobspec.json"]), **piece.as_json(),
+        "template_parts": script.parts, "spec_digest": digest_json(prepared.records["jobspec.json"]), **piece.as_json(),
         **({"after": dict(prepared.after)} if prepared.after else {}),
     }  # fmt: skip
     return Intent(run.run_id, first, run.exp, name, nonce, comment, run.batch / f"{first}.sh", now, fleet.kind, facts)

@@ -206,6 +206,14 @@ def merged_options(spec: JobSpec, site: Site, profile: Any) -> dict[str, Any]:
     return {k: v for k, v in options.items() if v not in ("", None)}
 
 
+def _diff(around: InProject, locked: Locked) -> dict[str, str]:
+    """`git_diff_sha256` of a project that differs from its commit."""
+    from hpc.project import git
+
+    dirty = locked.provenance["git_dirty"] and locked.provenance["git_commit"]
+    return {"git_diff_sha256": found} if dirty and (found := git.diff_sha256(around.project.root)) else {}
+
+
 def _template_files(recipe: Recipe) -> list[Travelling]:
     from hpc.project.files import Travelling
 
@@ -323,7 +331,8 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
         "profile": placement.profile, "profiles": [p.profile for p in placement.pools], "pin_resource": profiles[0].pin_resource,
         "overrides": list(profiles[0].overrides), "env": dict(profiles[0].env), "fleet": fleet, "config": config,
         "options": options, "runtime": runtime_record(runtime, around.site.runtimes.verify), "kernel": kernel.as_json(),
-        "binds": list(around.site.binds), **data,
+        "binds": list(around.site.binds), **_diff(around, locked), **data,
+        **start_record(around.root, spec, recipe, recipe.resolve(dict(spec.spec.hyperparams), version)),
     }  # fmt: skip
     plan = prepared_plan(spec, recipe, normalised, carried.versions, given, given["runtime"])
     launch = launchplan.launch_document(

@@ -13,6 +13,7 @@ from tuneplane.contract import schemas
 from tuneplane.contract.followups import late_path
 from tuneplane.launch.output import publish_output
 from tuneplane.launch.place import Place
+from tuneplane.launch.provenance import provenance
 from tuneplane.launch.verdict import Ending, Seen, decide, runs_again
 from tuneplane.record.canonical import pretty_bytes
 from tuneplane.record.digest import digest_bytes, digest_file, digest_json
@@ -189,6 +190,7 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output
                 "account": env.get("SLURM_JOB_ACCOUNT", ""),
             },
             "script_sha256": env.get("TP_SCRIPT_SHA256", ""),
+            "origin": provenance(place, spec, launch, recipe, env),
             **({"output_dataset": dict(output)} if output else {}),
             "result": _maybe(place.attempt.out / "result.json"),
             "artifacts": collect_artifacts(place, recipe),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import resource
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -212,6 +213,12 @@ def entry_argv(launch: Mapping[str, Any], plugins: Sequence[LockedPlugin]) -> li
     return [sys.executable if word == "$PYTHON" else word for word in words]
 
 
+def used_by_ranks() -> dict[str, Any]:
+    """CPU seconds of this node's ranks that have ended, and the memory of the largest process among them in bytes."""
+    seen = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {"cpu_s": round(seen.ru_utime + seen.ru_stime, 3), "largest_process_bytes": seen.ru_maxrss * 1024}
+
+
 class NodeLauncher:
     """Runs one node from verification to its end record."""
 
@@ -350,6 +357,7 @@ class NodeLauncher:
                 "exit_code": code,
                 "signal": worst.signal if worst else 0,
                 "warned": self.group.warned,
+                "used": used_by_ranks(),
                 "ranks": [e.as_json() for e in ends],
             },
         )

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tuneplane.record.digest import digest_json
 from tuneplane.training import memory
 from tuneplane.training.peers import Peers
 from tuneplane.training.quantised import true_shape
@@ -106,12 +107,14 @@ def weights_dtype(settings: Settings, precision: str) -> Any:
 class Engine:
     """A model under DeepSpeed with AdamW. `model` is the plain module below it."""
 
+    config_sha256: str | None = None
+
     def __init__(self, model: Any, settings: Settings, precision: str, peers: Peers, config: dict[str, Any]) -> None:
         import deepspeed
 
-        self.settings, self.precision, self.peers, self.model = settings, precision, peers, model
-        self._deepspeed, self._optimizer, _, _ = deepspeed.initialize(
-            model=model, optimizer=_adamw(model, settings), config=config, dist_init_required=False
+        self.config_sha256 = digest_json(config)
+        wrapped, optimizer, _, _ = deepspeed.initialize(
+            model=model, optimizer=adamw(model, settings), config=config, dist_init_required=False
         )
         frozen = [n for n, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad]
         self._shards = Shards(frozenset(frozen if settings.lora else ()))

@@ -104,6 +104,7 @@ def result(
         "world_size": job.place.world_size,
         "zero_stage": settings.zero_stage,
         "precision": engine.precision,
+        "deepspeed_config_sha256": engine.config_sha256,
         "saves": {"count": len(progress.save_seconds), "longest_s": round(max(progress.save_seconds, default=0.0), 3)},
         "resumed_from": None
         if resumed is None
