@@ -150,10 +150,11 @@ class Lab:
         cwd: Path | None = None,
         env: dict[str, str] | None = None,
         code: int | None = 0,
+        seconds: float = 180,
     ) -> Done:
         """Run a command as that user. It must end with `code`; None takes any."""
         process = self.start(who, *argv, cwd=cwd, env=env)
-        out, err = process.communicate(timeout=180)
+        out, err = process.communicate(timeout=seconds)
         if code is not None and process.returncode != code:
             raise AssertionError(
                 f"{who.name}: {' '.join(map(str, argv))}\nended with {process.returncode}, not {code}\n{out}\n{err}"

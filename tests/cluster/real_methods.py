@@ -123,10 +123,11 @@ class Bench:
             return self.exact[str(model)]
         words = [model, held_out(rows(self.lab, "answer")), "--rows", str(HELD_OUT), "--json"]
         words += ["--adapter", adapter] if adapter else []
-        said = self.lab.as_user(ROOT, "python", "-m", "tuneplane.training.answers", *words, cwd=CWD).json["exact_match"]
+        done = self.lab.as_user(ROOT, "python", "-m", "tuneplane.training.answers", *words, cwd=CWD, seconds=900)
+        said = float(done.json["exact_match"])
         if adapter is None:
             self.exact[str(model)] = said
-        return float(said)
+        return said
 
     def merged(self, run: Run, name: str, model: Path) -> Path:
         """The run's adapter in its model, as a folder of its own."""
