@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from hpc.data.lock import Entry, Lock, accept_command, locked_commit
 from hpc.errors.core import Refusal
 from hpc.spec.text import leaf_variable, visible
 
+_SHARD = re.compile(r"(.*?)-(\d{5,})-of-(\d{5,})(\.[a-z]+)")
 DEAR = 8 << 30
 """Inputs above this many bytes are recorded by size, time and owner, as paths are."""
 
@@ -34,15 +35,17 @@ class HubInput:
 
 
 def hub_input(
-    cache: HubCache, lock: Lock, role: str, repo: Repo, revision: str, *, field: str, exp: str, digest: Digest, only: str = ""
+    cache: HubCache, lock: Lock, role: str, repo: Repo, revision: str, *, field: str, exp: str, digest: Digest,
+    only: Sequence[str] = (),
 ) -> HubInput:  # fmt: skip
-    """The input `role` of experiment `exp`. `only`: one file of the repository, as data sets name it.
+    """The input `role` of experiment `exp`. `only`: some files of the repository, as data sets name them; none means all.
 
     Raises Refusal E-HUB-003 (`only` leads out), E-HUB-020 … E-HUB-023, E-LOCK-002 … E-LOCK-006, E-STORE-02x: each before anything is queued, each
     with the command that mends or accepts it.
     """
-    if only and not is_relative(only):
-        raise Refusal("E-HUB-003", "leads out of the repository", field=field, found=visible(only))
+    for name in only:
+        if not is_relative(name):
+            raise Refusal("E-HUB-003", "leads out of the repository", field=field, found=visible(name))
     fetch, accept = f"tp {repo.type} prefetch {exp}", accept_command(exp, repo.type)
     locked = locked_commit(lock, role, repo, revision, field=field, accept=accept)
     if locked and not cache.snapshot(repo, locked).is_dir():
@@ -60,8 +63,9 @@ def hub_input(
             code = "E-LOCK-005" if locked else "E-HUB-022"
             raise Refusal(code, text, field=field, found=found, allowed=file.digest, hint=f"run: {fetch}")
     folder = cache.snapshot(repo, commit)
-    path = str(folder / only) if only else str(folder)
-    named = {"" if only else p: f for p, f in chosen.items()}
+    single = only[0] if len(only) == 1 else ""
+    path = str(folder / single) if single else str(folder)
+    named = {"" if single else p: f for p, f in chosen.items()}
     variable = f"{leaf_variable(repo.id.rpartition('/')[2])}_{'MODEL' if repo.type == 'model' else 'DATA'}_DIR"
     row = {
         "path": path, "files": _rows(named, digest), "closed": not only, "source": f"{repo}@{commit}", "variables": {variable: str(folder)},
@@ -71,14 +75,15 @@ def hub_input(
     return HubInput(row, Entry("hf", repo.type, repo.id, requested, commit, kept))
 
 
-def _chosen(files: Mapping[str, CachedFile], only: str, field: str, fetch: str) -> dict[str, CachedFile]:
+def _chosen(files: Mapping[str, CachedFile], only: Sequence[str], field: str, fetch: str) -> dict[str, CachedFile]:
     if not only:
         if not files:
             raise missing("every file", field, fetch)
         return dict(files)
-    if only not in files:
-        raise missing(only, field, fetch)
-    return {only: files[only]}
+    for name in only:
+        if name not in files:
+            raise missing(name, field, fetch)
+    return {name: files[name] for name in only}
 
 
 def _against_lock(
@@ -113,12 +118,21 @@ def _rows(files: Mapping[str, CachedFile], digest: Digest) -> list[dict[str, Any
     return rows
 
 
-def data_file(
-    cache: HubCache, lock: Lock, role: str, repo: Repo, revision: str, split: str, *, field: str, exp: str
-) -> str:
-    """The one file of a cached data set that a source without a path means: the only one, or the only one named after its split.
+def are_shards(names: Sequence[str]) -> bool:
+    """True for all shards of one split, as hubs name them (`train-00000-of-00003.parquet`), and each of them once. Pure."""
+    found = [_SHARD.fullmatch(name) for name in names]
+    parts = [match.groups() for match in found if match]
+    if len(parts) != len(names) or len({(stem, total, suffix) for stem, _, total, suffix in parts}) != 1:
+        return False
+    return sorted(int(number) for _, number, _, _ in parts) == list(range(int(parts[0][2])))
 
-    Raises Refusal E-HUB-008 (several), and those of `hub_input`.
+
+def data_files(
+    cache: HubCache, lock: Lock, role: str, repo: Repo, revision: str, split: str, *, field: str, exp: str
+) -> tuple[str, ...]:
+    """The files of a cached data set that a source without a path means: the only one, the only one named after its split, or all its shards.
+
+    Raises Refusal E-HUB-008 (several that are no whole set of shards), and those of `hub_input`.
     """
     fetch, accept = f"tp {repo.type} prefetch {exp}", accept_command(exp, repo.type)
     commit = locked_commit(lock, role, repo, revision, field=field, accept=accept)
@@ -127,9 +141,9 @@ def data_file(
     words = (split,) if split else ("train",) if role == "train" else ("validation", "valid", "dev", "test")
     for word in words:
         named = [p for p in files if word in re.split(r"[^a-z0-9]+", p.lower())]
-        if len(named) == 1:
-            return named[0]
-    if len(files) == 1 and not split:
-        return files[0]
+        if len(named) == 1 or are_shards(named):
+            return tuple(named)
+    if not split and (len(files) == 1 or are_shards(files)):
+        return tuple(files)
     allowed = ", ".join(files[:10]) or "none"
     raise Refusal("E-HUB-008", f"{repo} has {len(files)} files of data", field=field, found=split, allowed=allowed)

@@ -80,15 +80,20 @@ def model_input(root: StorageRoot, site: Site, base: str, pins: Pins, digest: Di
 def dataset_input(
     root: StorageRoot, role: str, source: Mapping[str, Any], pins: Pins, digest: Digest
 ) -> dict[str, Any]:
-    """The input `train` or `validation` for a data set of Hugging Face: one file of the shared cache. Raises Refusal E-HUB-*, E-LOCK-*."""
-    from hpc.data.hub_inputs import data_file, hub_input
+    """The input `train` or `validation` for a data set of Hugging Face: a file, or all shards of a split, in the cache. Raises Refusal E-HUB-*, E-LOCK-*."""
+    from hpc.data.hub_inputs import data_files, hub_input
     from hpc.data.hub_names import HubCache, repo_of
 
     where = f"spec.data.{role}"
     ref = parse_hub_ref(str(source["dataset"]), f"{where}.dataset", kind="dataset")
     repo, cache = repo_of(ref, "dataset", f"{where}.dataset"), HubCache(root)
-    only = str(source.get("path") or "") or data_file(
-        cache, pins.lock, role, repo, ref.revision, str(source.get("split") or ""), field=where, exp=pins.exp
+    named = str(source.get("path") or "")
+    only = (
+        (named,)
+        if named
+        else data_files(
+            cache, pins.lock, role, repo, ref.revision, str(source.get("split") or ""), field=where, exp=pins.exp
+        )
     )
     found = hub_input(
         cache, pins.lock, role, repo, ref.revision, field=f"{where}.dataset", exp=pins.exp, digest=digest, only=only

@@ -15,7 +15,7 @@ from tuneplane.launch.verify import LaunchRefused, verify_inputs
 from tuneplane.record.digest import digest_file
 
 from hpc.data.certified import Certified, CertifiedModel
-from hpc.data.hub_inputs import HubInput, data_file, hub_input
+from hpc.data.hub_inputs import HubInput, data_files, hub_input
 from hpc.data.hub_names import HubCache, Repo
 from hpc.data.lock import LOCK_NAME, Entry, Lock, read_lock, runtime_refusal, write_lock
 from hpc.data.prefetch import Prefetched
@@ -100,7 +100,7 @@ def test_e2_unpinned_with_a_cached_main_works_offline(hub: FakeHub, get: Get, ta
     commit = hub.repo("org/rows", "dataset").commit({"train.jsonl": b"{}\n"})
     get("org/rows", kind="dataset")
     hub.close()
-    found = take(ROWS, role="train", only="train.jsonl")
+    found = take(ROWS, role="train", only=("train.jsonl",))
     assert (found.entry.commit, found.entry.requested) == (commit, "main")
     assert found.row["source"] == f"hf:org/rows@{commit}"
     assert Path(found.row["path"]).read_bytes() == b"{}\n"
@@ -269,7 +269,7 @@ def test_p65_data_sets_are_locked_a_role_each_and_only_the_file_that_is_named_co
         "train": ["a/train.jsonl"],
         "validation": ["a/test.jsonl"],
     }
-    row = take(ROWS, role="validation", only="a/test.jsonl").row
+    row = take(ROWS, role="validation", only=("a/test.jsonl",)).row
     assert (Path(row["path"]).read_bytes(), [f["path"] for f in row["files"]], row["closed"]) == (
         b'{"x": 1}\n',
         [""],
@@ -278,30 +278,53 @@ def test_p65_data_sets_are_locked_a_role_each_and_only_the_file_that_is_named_co
 
 
 def test_e3_a_split_that_leads_out_is_refused(take: Callable[..., HubInput]) -> None:
-    assert refused(lambda: take(ROWS, role="train", only="../x.jsonl"))[0] == "E-HUB-003"
+    assert refused(lambda: take(ROWS, role="train", only=("../x.jsonl",)))[0] == "E-HUB-003"
+
+
+SHARDS = [f"data/train-{n:05}-of-00003.parquet" for n in range(3)]
 
 
 @pytest.mark.parametrize(
     ("files", "role", "split", "wanted"),
     [
-        (["x.jsonl"], "train", "", "x.jsonl"),
-        (["data/train-00000-of-00001.parquet", "data/test.parquet"], "train", "", "data/train-00000-of-00001.parquet"),
-        (["data/train.jsonl", "data/dev.jsonl"], "validation", "", "data/dev.jsonl"),
-        (["train.jsonl", "rare.jsonl"], "train", "rare", "rare.jsonl"),
+        (["x.jsonl"], "train", "", ["x.jsonl"]),
+        (
+            ["data/train-00000-of-00001.parquet", "data/test.parquet"],
+            "train",
+            "",
+            ["data/train-00000-of-00001.parquet"],
+        ),
+        (["data/train.jsonl", "data/dev.jsonl"], "validation", "", ["data/dev.jsonl"]),
+        (["train.jsonl", "rare.jsonl"], "train", "rare", ["rare.jsonl"]),
+        ([*SHARDS, "test.parquet"], "train", "", SHARDS),
+        (SHARDS, "train", "train", SHARDS),
+        (SHARDS[:2], "train", "", "E-HUB-008"),
+        ([*SHARDS, "other-train-00000-of-00001.parquet"], "train", "", "E-HUB-008"),
         (["train-0.jsonl", "train-1.jsonl"], "train", "", "E-HUB-008"),
         (["x.jsonl"], "train", "rare", "E-HUB-008"),
     ],
 )
-def test_which_file_a_source_without_a_path_means(
-    hub: FakeHub, get: Get, cache: HubCache, files: list[str], role: str, split: str, wanted: str
+def test_which_files_a_source_without_a_path_means(
+    hub: FakeHub, get: Get, cache: HubCache, files: list[str], role: str, split: str, wanted: str | list[str]
 ) -> None:
     hub.repo("org/rows", "dataset").commit({name: name.encode() for name in files})
     get("org/rows", kind="dataset")
 
-    def find() -> str:
-        return data_file(cache, Lock(), role, ROWS, "", split, field="f", exp="exp")
+    def find() -> list[str]:
+        return list(data_files(cache, Lock(), role, ROWS, "", split, field="f", exp="exp"))
 
-    assert (refused(find)[0] if wanted.startswith("E-") else find()) == wanted
+    assert (refused(find)[0] if isinstance(wanted, str) else find()) == wanted
+
+
+def test_the_shards_of_a_split_are_one_input_with_a_digest_each(
+    hub: FakeHub, get: Get, take: Callable[..., HubInput]
+) -> None:
+    hub.repo("org/rows", "dataset").commit({name: name.encode() for name in SHARDS})
+    get("org/rows", kind="dataset")
+    row = take(ROWS, role="train", only=tuple(SHARDS)).row
+    assert [f["path"] for f in row["files"]] == SHARDS
+    assert all((Path(row["path"]) / f["path"]).read_bytes() == f["path"].encode() for f in row["files"])
+    assert (row["closed"], all(f["sha256"] for f in row["files"])) == (False, True)
 
 
 def test_b1_an_uncertified_model_needs_a_pin_and_a_certified_one_its_commit() -> None:

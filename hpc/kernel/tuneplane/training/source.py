@@ -70,7 +70,8 @@ def source_of(launch: Launch, place: Place, name: str) -> Source | None:
     known = {str(row.get("path", "")): row for row in entry.get("files") or []}
     try:
         columns = parse_columns(entry["columns"], f"data.{name}.columns") if entry.get("columns") else None
-        inside = sorted(known) if entry.get("dataset") and base.is_dir() else _inside(base, name)
+        chosen = entry.get("dataset") or entry.get("source")  # the files are those of the split, found at submission
+        inside = sorted(known) if chosen and base.is_dir() else _inside(base, name)
     except (DataFault, DataFaults) as exc:
         raise refused(exc) from exc
     except OSError as exc:
