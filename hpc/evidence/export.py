@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hpc.site.sitefile import Site
 
 _TOP: Final = ("admission.json", "report.json")
-_OF_ATTEMPT: Final = ("claim", "start.json", "end.json", "requeue.json")
+_OF_ATTEMPT: Final = ("claim", "late.json", "start.json", "end.json", "requeue.json")
 _FOLDERS: Final = (("submissions", ".json"), ("batch", ".sh"), ("events", ".jsonl"))
 _CHUNK: Final = 1 << 20
 

@@ -23,9 +23,9 @@ from hpc.evidence.entries import Entry, Fact, Known, subject_of
 
 ADMITTED: Final = "admitted/admission.json"
 """The service user's admission, which lies outside the run's folder."""
-MAX_FACTS: Final = 20_000
-"""Facts of one run; more are made to fill the log."""
-_ATTEMPT: Final = ("claim", "start.json", "end.json", "requeue.json")
+MAX_FACTS: Final = 200_000
+"""Facts of one run; more are made to fill the log. That there are more is told, and nobody is accused of what lies beyond them."""
+_ATTEMPT: Final = ("claim", "late.json", "start.json", "end.json", "requeue.json")
 
 
 @dataclass
@@ -38,6 +38,7 @@ class Look:
     closed: set[str] = field(default_factory=set)
     """Chains of what has ended."""
     unread: dict[str, str] = field(default_factory=dict)
+    full: bool = False
 
     def facts(self) -> Iterator[Fact]:
         """What may be logged."""
@@ -92,7 +93,9 @@ class Reader:
 
     def _names(self, path: str) -> list[str]:
         try:
-            return sorted(os.listdir(self.place(path)))[:MAX_FACTS]
+            names = sorted(os.listdir(self.place(path)))
+            self.look.full |= len(names) > MAX_FACTS
+            return names[:MAX_FACTS]
         except FileNotFoundError:
             return []
         except OSError as exc:
@@ -106,8 +109,13 @@ class Reader:
 
     def _record(self, path: str) -> bytes | None:
         data = self._bytes(path)
-        if data is not None and len(self.look.records) < MAX_FACTS:
+        if data is None:
+            return None
+        if len(self.look.records) < MAX_FACTS:
             self.look.records[path] = digest_bytes(data)
+        else:
+            self.look.full = True
+            self.look.unread.setdefault("further records", f"a run has at most {MAX_FACTS} that are logged")
         return data
 
     def read(self) -> Look:
@@ -179,7 +187,7 @@ def _contradiction(look: Look, fact: Fact) -> str:
     if fact.kind == "record":
         found = look.records.get(fact.path)
         if found is None:
-            return "is gone"
+            return "" if look.full else "is gone"
         return "" if found == fact.digest else f"was changed: logged {fact.digest}, found {found}"
     chain = look.chains.get(fact.path)
     if chain is None:

@@ -84,6 +84,7 @@ def judge(folder: Path, pins: Pins) -> Judgement:
     out.run = f"{manifest.owner}/{manifest.exp}/{manifest.run_id}"
     _files(folder, manifest, out)
     _audit(run, manifest, out)
+    _keys(folder, manifest, pins, out)
     if out.verdict not in ("tampered", manifest.exported_as):
         out.add("tampered", LIST, f"says {manifest.exported_as!r:.40}, which the evidence is not")
     _admission(folder, run, pins, out)
@@ -149,6 +150,26 @@ def _same_artifacts(run: RunPaths, manifest: Manifest, out: Judgement) -> None:
         out.add("tampered", LIST, "what it says was left out is not what the report lists")
 
 
+def _admission_key(folder: Path) -> str:
+    key = _object(folder / "site/policy.json").get("admission")
+    return str(key.get("public_key", "")) if isinstance(key, dict) else ""
+
+
+def _keys(folder: Path, manifest: Manifest, pins: Pins, out: Judgement) -> None:
+    """The keys that the list names are those that the bundle's records were signed with."""
+    if manifest.keys["admission"] != _admission_key(folder):
+        out.add("tampered", LIST, "names another key of the admission than site/policy.json")
+    if pins.log and manifest.keys["log"] and _parsed(manifest.keys["log"]) != _parsed(pins.log):
+        out.add("tampered", LIST, f"names the log's key as {manifest.keys['log']!r:.120}, which is not the one given")
+
+
+def _parsed(text: str) -> VerifierKey | None:
+    try:
+        return parse_verifier(text)
+    except NoteError:
+        return None
+
+
 def _admission(folder: Path, run: RunPaths, pins: Pins, out: Judgement) -> None:
     admitted = folder / "admitted" / run.run_id / "admission.json"
     if not os.path.lexists(admitted):
@@ -157,8 +178,7 @@ def _admission(folder: Path, run: RunPaths, pins: Pins, out: Judgement) -> None:
             out.add("incomplete", "admission.json", "no key signed it, and --admission-key names one")
         return
     out.unchecked.append("the service user's copy of the package; its digest is that of the package here")
-    key = _object(folder / "site" / "policy.json").get("admission")
-    own = key.get("public_key") if isinstance(key, dict) else None
+    own = _admission_key(folder)
     if not pins.admission:
         out.unchecked.append(f"whose key signed the admission: {own} is the bundle's word (--admission-key)")
     elif pins.admission != own:
@@ -214,6 +234,9 @@ def _log(folder: Path, run: RunPaths, manifest: Manifest, pins: Pins, out: Judge
         out.add("tampered", conflict.entry.fact.path, f"{conflict.message} (entry {conflict.entry.index} of the log)")
     out.checked.append(
         f"{len(entries)} entries of the log {head.origin}, signed at {head.size} entries; {_span(entries)}"
+    )
+    out.unchecked.append(
+        "that the log has no more about this run: who made the bundle chose its proofs (`tp runs audit` asks the log)"
     )
     if fresh:
         text = f"{len(fresh)} records are not in the log: {', '.join(f.path for f in fresh[:5])}"

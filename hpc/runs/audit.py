@@ -87,7 +87,7 @@ def audit(run: RunPaths, *, deep: bool = True, stop: Callable[[], bool] = lambda
     admission = checks.check_admission(case, package)
     checks.check_submissions(case, chains, package)
     parts = _parts(case)
-    told, every = _lives(case, package, parts, chains)
+    told, every = _lives(case, package, parts, chains, admission)
     checks.check_owner(case, parts)
     facts = {
         "package_digest": package.digest,
@@ -103,7 +103,11 @@ def audit(run: RunPaths, *, deep: bool = True, stop: Callable[[], bool] = lambda
 
 
 def _lives(
-    case: Case, package: checks.Package, parts: list[RunPaths], chains: dict[str, Chain]
+    case: Case,
+    package: checks.Package,
+    parts: list[RunPaths],
+    chains: dict[str, Chain],
+    admission: dict[str, Any] | None,
 ) -> tuple[dict[str, Any], list[Chain]]:
     """Follow every part's life; what they tell together, and all chains, an element's under `<index>/<writer>`."""
     every = list(chains.values())
@@ -116,13 +120,13 @@ def _lives(
             own = case.chains(part.events)
             checks.check_events(case, part.events, own)
             every += [replace(c, writer=f"{part.root.name}/{c.writer}") for c in own.values()]
-        life = lives.Life(case, part, own, package)
+        life = lives.Life(case, part, own, package, admission)
         ends = life.attempts()
+        check_late(case, part, own, case.numbered("attempts", part.attempts))
         report = life.report(ends)
         life.artifacts(report)
         if status := (report or {}).get("status") or (ends[max(ends)].get("class") if ends else None):
             statuses.add(str(status))
-        check_late(case, part, own, case.numbered("attempts", part.attempts))
         attempts += len(ends)
         listed = (report or {}).get("artifacts")
         artifacts += len(listed) if isinstance(listed, list) else 0

@@ -13,6 +13,7 @@ from tuneplane.record.digest import digest_json, is_relative
 from tuneplane.record.events import Chain
 
 from hpc.runs.checks import Package, expect, first_event, numbers_of
+from hpc.runs.claims import check_claims
 from hpc.runs.evidence import Case
 
 Record = dict[str, Any]
@@ -29,6 +30,7 @@ class Life:
     part: RunPaths
     chains: dict[str, Chain]
     package: Package
+    admission: Record | None = None
 
     def ending(self, number: int) -> Record | None:
         """Details of the event with which the batch step closed an attempt."""
@@ -130,8 +132,26 @@ class Life:
             case.incomplete("attempts", path, "the attempt ended without a closing event")
         elif closing is not None and closing["end_sha256"] != digest_json(end):
             case.tampered("attempts", paths.end, "is not what the closing event recorded")
+        self._nodes(number, closing)
         self._requeue(number, end)
         return end
+
+    def _nodes(self, number: int, closing: Record | None) -> None:
+        """The nodes' records, from which the end was decided, against the closing event; one that came later decided nothing."""
+        case, folder = self.case, self.part.attempt(number).nodes
+        told = (closing or {}).get("nodes")
+        if not isinstance(told, dict):
+            return
+        for name, sha256 in sorted(told.items()):
+            path = folder / name
+            found = case.digest("attempts", path) if is_relative(name) else None
+            if found is None:
+                case.gone("attempts", path, "is gone; the closing event names it")
+            elif found != sha256:
+                case.tampered("attempts", path, f"was changed: recorded {sha256}, found {found}")
+        for name in case.names("attempts", folder):
+            if name.endswith(".json") and name not in told:
+                case.note("attempts", folder / name, "was written after the attempt was closed")
 
     def _requeue(self, number: int, end: Record) -> None:
         case, path = self.case, self.part.attempt(number).requeue
@@ -191,6 +211,7 @@ class Life:
             if number in ends and entry != ends[number]:
                 case.tampered("report", path, f"tells attempt {number} in another way than its end record")
         self._script(report, max(ends, default=0))
+        check_claims(case, self.part, report, self.admission)
         return report
 
     def _script(self, report: Record, last: int) -> None:

@@ -411,7 +411,7 @@ def test_an_enforced_admission_travels_with_its_key_and_without_the_copy(lab: La
     from tuneplane.contract.schemas import SIGNED_KEYS
     from tuneplane.record.canonical import canonical_bytes
 
-    maker = lab.make().done()
+    maker = lab.make(admitted_as="enforced").done()
     key, other = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
     public = key.public_key().public_bytes_raw().hex()
     policy = {"admission": {"mode": "enforced", "public_key": public}}
@@ -438,3 +438,40 @@ def test_an_enforced_admission_travels_with_its_key_and_without_the_copy(lab: La
     relist(folder)
     found = judge(folder, Pins())
     assert {what for _, where, what in found.findings if "signature" in what} == {"the signature is not the site's"}
+
+
+@pytest.mark.parametrize("key", ["log", "admission"])
+def test_a_list_that_names_another_key_than_the_one_that_signed_is_tampered(
+    bundle: Path, tmp_path: Path, lab: Lab, key: str
+) -> None:
+    folder = unpack(bundle, tmp_path / "out")
+    path = folder / "bundle.json"
+    value = json.loads(path.read_text())
+    value["keys"][key] = str(type(lab.key)("lab/tp-log", bytes(32)).verifier) if key == "log" else "ab" * 32
+    path.write_bytes(pretty_bytes(value))
+    found = judge(folder, Pins(log=str(lab.vkey)))
+    assert (found.exit, [(level, where) for level, where, _ in found.findings]) == (2, [("tampered", "bundle.json")])
+
+
+def test_that_the_proofs_were_chosen_by_the_maker_is_said(lab: Lab, done: RunMaker, tmp_path: Path) -> None:
+    """A chain that grew was logged twice; a bundle of its shorter form, without the later proof, contradicts nothing that is in it."""
+    kept = tmp_path / "kept"
+    shutil.copytree(done.run.root, kept)
+    done.events("batch-0").append("sharing", "completed", "shared")
+    assert lab.tp("log", "add", "--all").code == 0
+    grown = tmp_path / "grown.tar"
+    assert lab.tp("export", "sft", "-o", str(grown)).code == 0
+    folder = unpack(grown, tmp_path / "out")
+    shutil.copyfile(kept / "events/batch-0.jsonl", folder / f"runs/{ME}/sft/run-0a1b2c3d/events/batch-0.jsonl")
+    later = folder / "log/11.tlog-proof"
+    later.unlink()
+    path = folder / "bundle.json"
+    value = json.loads(path.read_text())
+    value["files"] = [e for e in value["files"] if e["path"] != "log/11.tlog-proof"]
+    path.write_bytes(pretty_bytes(value))
+    relist(folder)
+    found = judge(folder, Pins(log=str(lab.vkey)))
+    assert found.verdict == "verified"
+    assert any("has no more about this run" in text for text in found.unchecked)
+    shutil.copyfile(kept / "events/batch-0.jsonl", done.run.events / "batch-0.jsonl")
+    assert "was cut: logged with 2 events" in lab.tp("runs", "audit", "sft").out, "the log itself remembers"

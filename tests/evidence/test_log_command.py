@@ -295,3 +295,16 @@ def test_another_user_verifies_and_witnesses_and_cannot_add(lab: Lab, tmp_path: 
         os.setresuid(0, 0, 0)
         os.setegid(0)
     assert codes == [0, 0, "E-EVID-003", "E-EVID-003"]
+
+
+def test_a_run_with_more_records_than_are_logged_says_so_and_is_not_accused(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.make().done()
+    assert lab.tp("log", "add", "--all").code == 0
+    monkeypatch.setattr("hpc.evidence.facts.MAX_FACTS", 4)
+    said = lab.tp("log", "add", "--all", "--json")
+    assert (said.code, said.json()["conflicts"]) == (0, [])
+    assert [why for path, why in said.json()["unread"].items() if "further records" in path] == [
+        "a run has at most 4 that are logged"
+    ]

@@ -42,6 +42,7 @@ class RunMaker:
     kind: str = "slurm"
     ran: str = ""
     """What the batch script said of its own digest; the report states it."""
+    admitted_as: str = "advisory"
     spec: dict[str, Any] = field(default_factory=lambda: {"apiVersion": "tuneplane/v1", "metadata": {"name": "sft"}})
 
     @property
@@ -89,6 +90,7 @@ class RunMaker:
             "spec_digest": digest_json(self.spec), "package_digest": self.package_digest, "kernel": {"verifier": "k"},
             "verdict": "admitted", "mode": "advisory", "admitted_at": self.now(), **changes,
         }  # fmt: skip
+        self.admitted_as = str(changes.get("mode", self.admitted_as))
         write_json_new(self.run.admission, self.admission)
         return self
 
@@ -182,6 +184,7 @@ class RunMaker:
         heads = {c.writer: {"hash": c.head, "count": len(c.events)} for c in read_all(self.run.events)}
         details: dict[str, Any] = {
             "heads": heads, "attempt": number, "class": cls, "requeue": requeue, "end_sha256": digest_json(end),
+            "nodes": {p.name: digest_bytes(p.read_bytes()) for p in sorted(paths.nodes.glob("*.json"))},
         }  # fmt: skip
         if report_sha256:
             details["report_sha256"] = report_sha256
@@ -206,6 +209,7 @@ class RunMaker:
         part = ElementMaker(
             **{f: getattr(self, f) for f in ("root", "owner", "exp", "run_id", "nonce", "kind", "spec")}
         )
+        part.admitted_as = self.admitted_as
         part.index, part.package_digest, part.first, part.clock = index, self.package_digest, 0, self.clock
         part.job_id = f"{self.job_id}_{index}"
         for folder in (part.run.attempts, part.run.events, part.run.checkpoints):
@@ -225,7 +229,7 @@ class RunMaker:
         report = {
             "schema": schemas.REPORT, "run_id": self.run_id, "owner": self.owner, "exp": self.exp, "status": "done",
             "ended_at": end["ended_at"], "attempts": [*earlier, end], "spec_digest": digest_json(self.spec),
-            "package_digest": self.package_digest, "admission": "advisory", "provenance": {"core_version": "0.4.0"},
+            "package_digest": self.package_digest, "admission": self.admitted_as, "provenance": {"core_version": "0.4.0"},
             "result": {"loss": 0.5}, "script_sha256": self.ran,
             "artifacts": [
                 {"kind": "exports", "path": "adapter.safetensors", "size": 7, "sha256": digest_bytes(b"weights")},

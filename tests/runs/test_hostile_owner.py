@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from builder import RunMaker
 
-from hpc.cli import runs as runs_cli
+from hpc.cli import runs_audit
 from hpc.cli.runview import run_text
 from hpc.runs import actions, logs
 from hpc.runs.arrays import decide_run
@@ -151,10 +151,9 @@ def test_joined_heads_of_any_form_are_judged(make_run: Make, heads: Any) -> None
     assert audit(maker.run).verdict == "tampered"
 
 
-def test_a_run_that_trips_the_audit_hides_no_other(make_run: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_trips_the_audit_hides_no_other(make_run: Make) -> None:
     run = make_run().done().run
-    monkeypatch.setattr("hpc.runs.audit.audit", lambda _: 1 / 0)
-    row = runs_cli._row(run)
+    row = runs_audit._row(run, lambda _: 1 / 0)
     assert (row["verdict"], "please report: ZeroDivisionError" in row["worst"]) == ("incomplete", True)
 
 
