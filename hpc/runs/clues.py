@@ -13,6 +13,7 @@ from tuneplane.contract.layout import RunPaths
 from tuneplane.record.files import read_json
 
 from hpc.plugins.playbook import BUILTIN, Thresholds
+from hpc.runs.layers import compared
 from hpc.runs.logs import Line, Source, plain, sources, tail
 from hpc.runs.records import numbers
 
@@ -87,6 +88,8 @@ class Clues:
     echoes: tuple[Line, ...] = ()
     batch_errors: tuple[Line, ...] = ()
     unseen: tuple[str, ...] = ()
+    layers: str = ""
+    """How the environments of the batch step and the nodes' steps compare."""
 
 
 def gather(
@@ -111,7 +114,7 @@ def gather(
     errors, echoes = _told_apart(found)
     return Clues(
         ranks, silent, refused, next(iter((*errors, *echoes)), None), memory, len(logs), bool(batch), shown, errors, echoes, said,
-        _unseen(logs, read, limits),
+        _unseen(logs, read, limits), compared(part.attempt(attempt).root),
     )  # fmt: skip
 
 

@@ -97,6 +97,8 @@ def _ended(facts: Facts, state: RunState, clues: Clues, steps: Sequence[JobRow],
     memory = _out_of_memory(clues, steps)
     if memory:
         found.append(("memory", memory))
+    if clues.layers:
+        found.append(("environment", clues.layers))
     lines = []
     if clues.first_error is not None:
         where = clues.first_error.source.label

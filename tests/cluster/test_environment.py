@@ -106,8 +106,10 @@ def test_p07_p09_the_rank_has_the_documented_environment_and_nothing_else(inside
     assert {k: v for k, v in env.items() if k not in bash} == {k: v for k, v in recorded.items() if k not in bash}
     assert [k for k in env if k.startswith(("SLURM", "SBATCH", "SRUN", "TP_", "APPTAINER"))] == []
     assert env["RUN_USER"] == env["NRL_SUBMIT_USER"] == "tpalice"
-    layers = [inside.paths.attempt(0).root / name for name in ("env-batch.sha256", "env-step-0.sha256")]
-    assert [len(p.read_text().strip()) for p in layers] == [64, 64]
+    batch, step = (inside.paths.attempt(0).root / f"env-{layer}.sha256" for layer in ("batch", "step-0"))
+    assert (len(batch.read_text().strip()), step.read_text()) == (64, batch.read_text())
+    names = (inside.paths.attempt(0).root / "env-batch.names").read_text().split()
+    assert [n for n in names if n.startswith(("SLURM", "TP_"))] == []
 
 
 def test_p03_a_value_full_of_commas_and_quotes_arrives_byte_for_byte(looks: dict[str, Any]) -> None:

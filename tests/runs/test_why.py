@@ -241,6 +241,23 @@ def test_logs_that_may_not_be_read_are_no_crash(make_run: Make) -> None:
     assert why(maker).lines == []
 
 
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (("aa", "HOME PATH"), "the same in the batch step and in 1 node step"),
+        (("bb", "HOME PATH"), "step-0 has other values than the batch step"),
+        (("bb", "HOME LD_PRELOAD"), "step-0 has also LD_PRELOAD and lacks PATH"),
+    ],
+)
+def test_p09_the_environments_of_the_layers_are_compared(make_run: Make, step: tuple[str, str], words: str) -> None:
+    maker = failed(make_run, "ValueError: x")
+    folder = maker.run.attempt(0).root
+    for layer, (digest, names) in {"batch": ("aa", "HOME PATH"), "step-0": step}.items():
+        (folder / f"env-{layer}.sha256").write_text(f"{digest}\n")
+        (folder / f"env-{layer}.names").write_text("\n".join(names.split()) + "\n")
+    assert texts(why(maker))["environment"] == words
+
+
 # P26: when will it start
 
 
