@@ -223,6 +223,7 @@ def _join_events(place: Place, end: Mapping[str, Any]) -> None:
         "class": end["class"],
         "requeue": end["requeue"],
         "end_sha256": digest_json(end),
+        "nodes": {path.name: digest_file(path) for path in sorted(place.attempt.nodes.glob("*.json"))},
     }
     if end["class"] == "done":
         details["report_sha256"] = digest_bytes(place.run.report.read_bytes())
