@@ -80,7 +80,10 @@ def model_input(root: StorageRoot, site: Site, base: str, pins: Pins, digest: Di
 def dataset_input(
     root: StorageRoot, role: str, source: Mapping[str, Any], pins: Pins, digest: Digest
 ) -> dict[str, Any]:
-    """The input `train` or `validation` for a data set of Hugging Face: a file, or all shards of a split, in the cache. Raises Refusal E-HUB-*, E-LOCK-*."""
+    """The input `train` or `validation` for a data set of Hugging Face: a file, or all shards of a split, in the cache.
+
+    Raises Refusal E-HUB-*, E-LOCK-*.
+    """
     from hpc.data.hub_inputs import data_files, hub_input
     from hpc.data.hub_names import HubCache, repo_of
 
