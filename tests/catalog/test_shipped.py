@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import tuneplane
+from tuneplane.training import trl_settings
 from tuneplane.training.settings import SFT, Table
 from tuneplane.training.tables import TABLES
 
@@ -24,6 +25,11 @@ METHODS = [
     "nemo-rl/grpo",
     "openrlhf/grpo",
     "openrlhf/sft",
+    "trl/dpo",
+    "trl/grpo",
+    "trl/kto",
+    "trl/rm",
+    "trl/sft",
     "verl/grpo",
     "verl/ppo",
     "verl/sft",
@@ -57,10 +63,15 @@ def test_the_custom_recipe_runs_train_sh_in_the_general_runtime_without_paramete
     assert os.access(shipped("recipes") / "custom/custom/template/train.sh", os.X_OK)
 
 
-@pytest.mark.parametrize("table", [SFT, *TABLES.values()], ids=lambda t: t.method)
-def test_a_recipe_declares_exactly_what_the_training_program_reads(table: Table[Any]) -> None:
-    recipe = Catalogue.shipped().get(f"deepspeed/{table.method}")
-    assert (recipe.default_version, recipe.runtime_id()) == ("0.19.8", "deepspeed-0.19.8")
+@pytest.mark.parametrize(
+    ("framework", "table"),
+    [*(("deepspeed", t) for t in (SFT, *TABLES.values())), *(("trl", t) for t in trl_settings.TABLES.values())],
+    ids=lambda v: v if isinstance(v, str) else v.method,
+)
+def test_a_recipe_declares_exactly_what_the_training_program_reads(framework: str, table: Table[Any]) -> None:
+    recipe = Catalogue.shipped().get(f"{framework}/{table.method}")
+    version = {"deepspeed": "0.19.8", "trl": "1.16.0"}[framework]
+    assert (recipe.default_version, recipe.runtime_id()) == (version, f"{framework}-{version}")
     rows = [] if table.method == "grpo" else ["train"]  # it may have tasks instead
     assert (recipe.roles, recipe.required_inputs) == (["trainer"], ["model", *rows])
     declared = {

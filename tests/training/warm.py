@@ -102,9 +102,17 @@ def _import_what_is_heavy() -> None:
     import peft
     import torch
     import transformers
+    import trl
 
     torch.set_num_threads(1)
-    for module in (deepspeed.zero, peft.LoraConfig, transformers.LlamaForCausalLM, transformers.AutoTokenizer):
+    for module in (
+        deepspeed.zero,
+        peft.LoraConfig,
+        transformers.LlamaForCausalLM,
+        transformers.AutoTokenizer,
+        trl.SFTTrainer,
+        trl.GRPOTrainer,
+    ):
         assert module is not None
 
 

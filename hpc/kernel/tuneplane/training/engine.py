@@ -116,6 +116,14 @@ class Engine:
         wrapped, optimizer, _, _ = deepspeed.initialize(
             model=model, optimizer=adamw(model, settings), config=config, dist_init_required=False
         )
+        self._hold(model, wrapped, optimizer, settings, precision, peers, config)
+
+    def _hold(
+        self, model: Any, wrapped: Any, optimizer: Any, settings: Settings, precision: str, peers: Peers, config: dict[str, Any]
+    ) -> None:  # fmt: skip
+        """Take over a model that is under DeepSpeed: from now on its checkpoints are ours."""
+        self.settings, self.precision, self.peers, self.model = settings, precision, peers, model
+        self._deepspeed, self._optimizer = wrapped, optimizer
         frozen = [n for n, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad]
         self._shards = Shards(frozenset(frozen if settings.lora else ()))
         self._deepspeed.checkpoint_engine = self._shards
@@ -203,11 +211,18 @@ class Engine:
     def load_universal(self, folder: Path) -> None:
         """The same from a universal checkpoint (`reshape`), whatever number of ranks wrote what it was made from. A collective."""
         config = self._deepspeed._config  # noqa: SLF001 - the engine is there before it is known which checkpoint it takes up
+        own = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
         config.load_universal_checkpoint = True
         try:
             self._load(folder.parent, folder.name)
         finally:
             config.load_universal_checkpoint = False
+        # ZeRO-3 gives all groups the decay of the first, and all states one step counter, which each would count up.
+        for group, values in zip(self._optimizer.param_groups, own, strict=True):
+            group.update(values)
+        for state in self._optimizer.optimizer.state.values():
+            if hasattr(state.get("step"), "clone"):
+                state["step"] = state["step"].clone()
 
     def _load(self, folder: Path, tag: str) -> None:
         path, _ = self._deepspeed.load_checkpoint(os.fspath(folder), tag=tag, load_module_strict=not self.settings.lora)
@@ -264,7 +279,8 @@ def _saved_names(model: Any) -> set[str]:
     return {name for name, _ in model.named_buffers()} - lost
 
 
-def _adamw(model: Any, settings: Settings) -> Any:
+def adamw(model: Any, settings: Settings) -> Any:
+    """The optimiser of every method: decay on matrices only."""
     import torch
 
     decayed: list[Any] = []

@@ -1,0 +1,132 @@
+"""trl/*: TRL's own trainers under our loop. Two ranks on the CPU; rows, order and settings are those of deepspeed/*.
+
+Losses are compared with deepspeed/* on the same rows: two programs that share neither collation, forward nor loss.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lessons import FULL, STEPS, Lessons
+from ranks import ROOT, Attempt, Run, assert_continues
+from tuneplane.training.refusals import Refused
+from tuneplane.training.settings import parse
+from tuneplane.training.trl_settings import GONE, TABLES
+
+TRL = ROOT / "recipes" / "trl"
+LORA = {"lora_rank": 4, "lora_dropout": 0.1, "zero_stage": 3}
+DRAWN = {
+    "reward_functions": "digits,short",
+    "num_generations": 2,
+    "max_completion_length": 16,
+    "lora_rank": 4,
+    "zero_stage": 2,
+}
+
+
+class Trl:
+    """Runs of trl/*, each made once."""
+
+    def __init__(self, lessons: Lessons) -> None:
+        self._lessons, self._made = lessons, dict[str, Attempt]()
+
+    def run(self, method: str, **settings: Any) -> Run:
+        run = self._lessons.run(method, **settings)
+        run.entry = TRL / method / "template" / "train.py"
+        return run
+
+    def straight(self, method: str, **settings: Any) -> Attempt:
+        key = f"{method} {sorted(settings.items())}"
+        if key not in self._made:
+            self._made[key] = self.run(method, **settings).complete()
+        return self._made[key]
+
+    def resumed(self, method: str, **settings: Any) -> tuple[Attempt, Attempt]:
+        """(the uninterrupted run, one that goes on from its checkpoint in the middle)."""
+        whole, later = self.straight(method, **settings), self.run(method, **settings)
+        for name in ("cache", f"checkpoints/step-{STEPS // 2:09d}"):
+            shutil.copytree(whole.root / name, later.root / name)
+        return whole, later.complete()
+
+
+@pytest.fixture(scope="session")
+def trl(lessons: Lessons) -> Trl:
+    return Trl(lessons)
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("method", ["sft", "dpo", "rm"])
+def test_the_losses_are_those_of_deepspeed_on_the_same_rows_in_the_same_order(
+    trl: Trl, lessons: Lessons, method: str
+) -> None:
+    theirs, ours = trl.straight(method, **FULL), lessons.straight(method, **FULL)
+    assert list(theirs.losses()) == list(range(1, STEPS + 1))
+    assert list(theirs.losses().values()) == pytest.approx(list(ours.losses().values()), rel=2e-5)
+    assert theirs.result()["samples_sha256"] == ours.result()["samples_sha256"]
+    assert theirs.result()["validation_loss"] == pytest.approx(ours.result()["validation_loss"], rel=2e-5)
+
+
+@pytest.mark.train
+def test_kto_begins_where_deepspeed_does_and_learns(trl: Trl, lessons: Lessons) -> None:
+    """After the first step the estimates of the divergence differ: TRL takes one a micro batch, we take one a step."""
+    theirs, ours = trl.straight("kto", **FULL), lessons.straight("kto", **FULL)
+    assert theirs.losses()[1] == pytest.approx(ours.losses()[1], rel=1e-5)
+    assert theirs.losses()[STEPS] == pytest.approx(ours.losses()[STEPS], rel=0.02)
+    assert theirs.result()["validation_accuracy"] >= 0.5
+
+
+@pytest.mark.train
+def test_sft_with_adapters_and_shared_weights_goes_on_to_the_last_bit(trl: Trl) -> None:
+    whole, later = trl.resumed("sft", **LORA)
+    assert whole.losses()[STEPS] < whole.losses()[1]
+    assert_continues(later, whole, STEPS // 2)
+    assert "verified" in later.log(0)
+    assert later.result()["artefact"]["kind"] == "adapter"
+
+
+@pytest.mark.train
+def test_grpo_draws_is_rewarded_and_goes_on_to_the_last_bit(trl: Trl) -> None:
+    whole, later = trl.resumed("grpo", **DRAWN)
+    last = whole.metrics()[-1]
+    assert {"reward", "reward_std", "completion_length", "rewards_digits_mean", "rewards_short_mean"} <= set(last)
+    assert last["tokens"] > 0
+    assert_continues(later, whole, STEPS // 2)
+
+
+@pytest.mark.train
+def test_a_warning_saves_on_all_ranks_and_asks_for_a_requeue(trl: Trl) -> None:
+    import signal
+
+    run = trl.run("dpo", **LORA | {"max_steps": 4000, "save_steps": 0})
+    attempt = run.start()
+    attempt.until_step(2)
+    attempt.processes[1].send_signal(signal.SIGUSR2)  # one rank alone is warned
+    assert attempt.wait() == [85, 85], attempt.log(0)[-3000:]
+    assert (run.root / "checkpoints" / "latest.json").is_file()
+    assert "preempted; step" in attempt.last_line(0)
+
+
+def test_p42_nothing_of_accelerate_s_launch_is_asked(trl: Trl, tmp_path: Path) -> None:
+    """A dotfile that would make accelerate choose another launch is there, and has no effect on what the entries say themselves."""
+    for method in TABLES:
+        text = (TRL / method / "template" / "train.py").read_text("utf-8")
+        assert "accelerate" not in text
+        assert "Accelerator(" not in text
+
+
+@pytest.mark.parametrize("method", TABLES)
+def test_a_setting_that_trl_s_trainer_does_not_have_is_unknown(method: str) -> None:
+    table = TABLES[method]
+    assert not {f.name for f in table.fields} & set(GONE)
+    with pytest.raises(Refused) as caught:
+        parse({"zero_stage": 0, "packing": True}, None, table)
+    assert [r.code for r in caught.value.reasons] == ["E-TRAIN-011", "E-TRAIN-010"]
+    assert parse({}, None, table).zero_stage == 2
+
+
+@pytest.mark.parametrize("method", TABLES)
+def test_an_entry_is_readable_on_three_screens(method: str) -> None:
+    assert len((TRL / method / "template" / "train.py").read_text("utf-8").splitlines()) <= 90
