@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneplane.contract import exits, schemas
-from tuneplane.contract.followups import LATE_SCHEMA, late_path
+from tuneplane.contract.followups import LATE_SCHEMA, late_path, read_late
 from tuneplane.contract.sweeps import variant_of
 from tuneplane.launch import rendezvous
 from tuneplane.launch.data import await_data, data_variables, verify_data, volume_note
@@ -151,6 +151,8 @@ def base_environment(place: Place, verified: Verified, env: Mapping[str, str]) -
     for name, source in launch.get("inputs", {}).items():
         if name != "environment":
             out[{"model": "TUNEPLANE_MODEL_PATH"}.get(name, f"TUNEPLANE_{name.upper()}_DATA")] = source["path"]
+    for name, found in read_late(late_path(place.attempt)).items():
+        out[f"TUNEPLANE_{name.upper()}_PATH"] = found["path"]
     out |= data_variables(launch, place.scratch) | variant_variables(place.work, env)
     paths = [place.training_zip, *python_path(verified.plugins), str(place.work), env.get("PYTHONPATH", "")]
     out["PYTHONPATH"] = ":".join(p for p in paths if p)
