@@ -10,6 +10,7 @@ import click
 from hpc.cli import runview
 from hpc.cli.context import json_option, print_json, table
 from hpc.cli.desk import Desk
+from hpc.cli.runreport import report
 from hpc.cli.runs_audit import audit
 from hpc.runs.find import all_runs, owners, resolve
 
@@ -18,7 +19,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 @click.group(context_settings=SETTINGS)
 def runs() -> None:
-    """Run records: ls, compare, audit."""
+    """Run records: ls, compare, report, audit."""
 
 
 runs.add_command(audit)
@@ -108,3 +109,6 @@ def share(run: str, undo: bool, as_json: bool) -> None:
         click.echo(
             f"{paths.run_id} can be read by everybody: tp runs audit {paths.exp}/{paths.run_id} --owner {desk.user}"
         )
+
+
+runs.add_command(report)

@@ -23,11 +23,13 @@ import report
 import scene
 import shelves
 from timing import Environment
+import sweeping
 
 MEASURES = (
     "help",
     "submit",
     "status",
+    "sweep",
     "together",
     "verification",
     "kernel",
@@ -48,6 +50,7 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
         "submit": lambda: commands.submission(scene.slurm_place(folder / "submit", env, conf)),
         "status": lambda: commands.status(scene.slurm_place(folder / "status", env, conf)),
         "together": lambda: commands.together(folder, env),
+        "sweep": lambda: sweeping.sweeps(folder, env, conf),
         "verification": lambda: pieces.verification(folder),
         "kernel": lambda: pieces.kernel(folder),
         "audit": lambda: pieces.audit(folder, env),

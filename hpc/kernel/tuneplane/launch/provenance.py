@@ -48,7 +48,7 @@ def provenance(
         },
         "git": {
             "commit": (spec.get("provenance") or {}).get("git_commit") or None,
-            "dirty": (spec.get("provenance") or {}).get("git_dirty"), "diff_sha256": launch.get("git_diff_sha256"),
+            "dirty": bool((spec.get("provenance") or {}).get("git_dirty")), "diff_sha256": launch.get("git_diff_sha256"),
         },
         "model": _input(launch, "model"),
         "data": {name: _input(launch, name) for name in launch.get("inputs", {}) if name != "model"},
