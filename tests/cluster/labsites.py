@@ -53,10 +53,13 @@ class Sites:
     images: dict[str, Path]
     people: dict[str, Person]
 
-    def new(self, name: str, *, runtimes: tuple[str, ...] = ("general-1",), service_user: str = "") -> Lab:
+    def new(
+        self, name: str, *, runtimes: tuple[str, ...] = ("general-1",), service_user: str = "", users_group: str = ""
+    ) -> Lab:
         """A site with its recipes, kernels, runtimes and both users."""
         lab = Lab(self.cluster, self.login, StorageRoot(self.scratch / name), self.scratch / "projects")
         words = ("--name", name, "--fleet", "slurm", "--slurm-conf", self.cluster.conf, "--service-user", service_user)
+        words += ("--users-group", users_group)
         lab.admin("site", "init", lab.root.path, *words)
         moody = self.scratch / "moody"
         text = SITE.format(
