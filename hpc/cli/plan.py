@@ -150,7 +150,10 @@ def _model_rows(made: Plan) -> list[tuple[str, str]]:
         )
     if made.calibration:
         low, high = min(made.calibration), max(made.calibration)
-        rows.append(("measured", f"{low:.2f} to {high:.2f} x such a forecast, in {len(made.calibration)} earlier runs"))
+        several = f"{low:.2f} to {high:.2f} x such a forecast, in {len(made.calibration)} earlier runs"
+        rows.append(
+            ("measured", several if len(made.calibration) > 1 else f"{low:.2f} x such a forecast, in one earlier run")
+        )
     else:
         rows.append(
             ("measured", "by no earlier run of this model and shape; docs/plan.md has the error that was measured")

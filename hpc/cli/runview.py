@@ -142,6 +142,8 @@ def _progress(metrics: dict[str, Any]) -> str:
     for key, label in (("loss", "loss"), ("tokens_per_s", "tokens/s")):
         if is_number(metrics.get(key)):
             parts.append(f"{label} {metrics[key]:.4g}")
+    if is_number(metrics.get("mfu")):
+        parts.append(f"mfu {metrics['mfu'] * 100:.1f} %")
     return ", ".join(parts)
 
 
