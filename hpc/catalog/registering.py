@@ -217,7 +217,7 @@ def shipped_definition(runtime_id: str) -> Path:
     from hpc.catalog.shipped import shipped
     from hpc.sif.definitions import read_definition
 
-    found = {read_definition(p).runtime_id: p for p in sorted(shipped("containers").glob("*.def"))}
+    found = {name: p for p in sorted(shipped("containers").glob("*.def")) for name in read_definition(p).runtime_ids}
     if runtime_id not in found:
         message = f"no shipped definition builds {runtime_id}"
         raise Refusal("E-CATALOG-049", message, field="ID", found=runtime_id, allowed=", ".join(sorted(found)))

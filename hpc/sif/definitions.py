@@ -18,10 +18,10 @@ _RUNTIME = re.compile(r"^#\s*runtime_id:\s*(\S+)\s*$")
 
 @dataclass(frozen=True)
 class Definition:
-    """`head`: the keys of the first stage in lower case (bootstrap, from, …); `runtime_id` from a comment line, or ""."""
+    """`head`: the keys of the first stage in lower case (bootstrap, from, …); `runtime_ids` from comment lines: one image may be several runtimes."""
 
     head: dict[str, str]
-    runtime_id: str
+    runtime_ids: tuple[str, ...]
     sections: tuple[str, ...]
 
     @property
@@ -33,11 +33,11 @@ class Definition:
 def parse_definition(text: str, where: str) -> Definition:
     """The head of a definition's first stage. Raises Refusal E-SIF-007."""
     head: dict[str, str] = {}
-    sections, runtime_id, stages = [], "", 0
+    sections, runtime_ids, stages = [], list[str](), 0
     for line in text.splitlines():
         stripped = line.strip()
         if match := _RUNTIME.match(stripped):
-            runtime_id = runtime_id or match.group(1)
+            runtime_ids.append(match.group(1))
         elif stripped.startswith("%"):
             sections.append(stripped[1:].split()[0].lower() if stripped[1:].split() else "")
         elif not sections and (match := _KEY.match(stripped)) and not stripped.startswith("#"):
@@ -49,7 +49,7 @@ def parse_definition(text: str, where: str) -> Definition:
         raise Refusal(
             "E-SIF-007", f"has no {missing} line", field=where, found=head or "no head", allowed="Bootstrap: and From:"
         )
-    return Definition(head, runtime_id, tuple(sections))
+    return Definition(head, tuple(runtime_ids), tuple(sections))
 
 
 def read_definition(path: Path) -> Definition:

@@ -16,8 +16,9 @@ from hpc.errors import Refusal
 if TYPE_CHECKING:
     from hpc.submit.flags import Flags
 
-ENGINE = "deepspeed"
-TASKS_READER = "deepspeed/grpo"
+ENGINES = ("deepspeed", "trl")
+"""Frameworks whose recipes read rows through `tuneplane.training`."""
+TASKS_READERS = ("deepspeed/grpo", "trl/grpo")
 SPLITS = ("train", "validation")
 _PEEK_ROWS, _PEEK_BYTES = 1000, 16 << 20
 
@@ -27,9 +28,13 @@ def engine_faults(
 ) -> list[Refusal]:
     """Everything of that kind about data and hyperparameters. `where`: the place of an input's path now. Reads the beginning of mapped files."""
     body = spec["spec"]
-    if body["framework"]["kind"] != ENGINE:
+    if body["framework"]["kind"] not in ENGINES:
         return [
-            Refusal("E-DATA-005", "only recipes of deepspeed/ map columns", field=f"config.yaml: data.{name}.columns")
+            Refusal(
+                "E-DATA-005",
+                "only recipes of deepspeed/ and trl/ map columns",
+                field=f"config.yaml: data.{name}.columns",
+            )
             for name, source in inputs.items()
             if source.get("columns") and not source.get("dataset")
         ]
@@ -50,9 +55,13 @@ def engine_faults(
 def _environment_faults(body: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Refusal]:
     """What a method cannot do with an environment, or without one."""
     name, given = body.get("recipe", {}).get("name", ""), inputs.get("environment")
-    if name != TASKS_READER:
+    if name not in TASKS_READERS:
         text = f"{name} reads no tasks"
-        return [Refusal("E-DATA-015", text, field="spec.data.environment", allowed=TASKS_READER)] if given else []
+        return (
+            [Refusal("E-DATA-015", text, field="spec.data.environment", allowed=" or ".join(TASKS_READERS))]
+            if given
+            else []
+        )
     if given is None:
         field, allowed = "spec.data.train", "--train-data, --train-dataset, or --environment"
         return (

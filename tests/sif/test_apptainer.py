@@ -163,8 +163,8 @@ def test_a_definitions_head_is_read_and_its_runtime_named() -> None:
         "x.def",
     )
     assert found.head == {"bootstrap": "docker", "from": "debian:trixie-slim"}
-    assert (found.runtime_id, found.source, found.sections) == (
-        "general-1",
+    assert (found.runtime_ids, found.source, found.sections) == (
+        ("general-1",),
         "docker:debian:trixie-slim",
         ("post", "labels"),
     )
