@@ -187,9 +187,9 @@ KINDS: dict[str, ErrorKind] = table(
     ),
     ErrorKind(
         "E-TRAIN-041",
-        "the checkpoint has another number of ranks",
-        "Optimiser states are cut into one part a rank.",
-        "Resume with the number of ranks that is named.",
+        "the checkpoint does not fit this number of ranks",
+        "Another number of ranks goes on with the same rows only if a step still takes as many of them.",
+        "Choose micro_batch_size and gradient_accumulation so that their product with the ranks is the one that is named.",
     ),
     ErrorKind(
         "E-TRAIN-042",
@@ -232,6 +232,18 @@ KINDS: dict[str, ErrorKind] = table(
         "the environment's verifier cannot be used",
         "Its manifest names none, one of a kind that training does not ask, or a plugin or function that this job does not have.",
         "Lock the plugin with `tp plugin install OWNER/NAME --exp EXP`, and name it, or module:function of it, as verifier.ref in manifest.json.",
+    ),
+    ErrorKind(
+        "E-TRAIN-050",
+        "a checkpoint could not be made over for another number of ranks",
+        "DeepSpeed's converter to its universal checkpoint failed or took too long; its last words are given. Nothing was trained.",
+        "Look at the room on the disk (it needs that of the checkpoint twice); or go on with the number of ranks that wrote it.",
+    ),
+    ErrorKind(
+        "E-TRAIN-051",
+        "the checkpoint to begin from cannot be used",
+        "The checkpoint that --init-from named was removed or changed since the run was submitted. The run does not start anew in silence.",
+        "Submit again with a checkpoint that is there: `tp submit --init-from run/<id>/checkpoint` names those there are.",
     ),
     ErrorKind(
         "E-TRAIN-060",

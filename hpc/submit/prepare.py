@@ -49,6 +49,8 @@ class InProject(Around):
 
     project: Project
     cwd: Path
+    keeps: bool = True
+    """Whether the digests of large inputs may be remembered in the user's state; a command that only looks may not even that."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,8 @@ def _inputs(
         return experiment.path / path[len(work_exp) + 1 :] if inside else Path(path)
 
     more = data_records(around, normalised, found, options, cache.digest, where)
-    cache.save()
+    if around.keeps:
+        cache.save()
     return {"inputs": found, **more}
 
 
@@ -286,6 +289,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     from hpc.project.config import config_sha, load_config
     from hpc.spec.jobspec import parse
     from hpc.spec.settings import parse_settings
+    from hpc.submit.continuing import start_record
     from hpc.submit.frameworks import prepared_plan
     from hpc.submit.plugins import carry, job_facts
 

@@ -136,16 +136,25 @@ class Run:
         self.inputs: dict[str, Any] | None = None
         self.entry = RECIPES / method / "template" / "train.py"
         self.warm: WarmServer | None = None
+        self.launch_start: dict[str, Any] | None = None
+        """The checkpoint of another run that this one begins with."""
         self.attempts = 0
 
     def before_the_loop(self, *lines: str) -> None:
         """Edit the entry as an experiment would: these lines run on every rank just before the first step."""
+        self._edit(lambda mark: "".join(f"    {line}\n" for line in lines) + mark)
+
+    def after_the_loop(self, *lines: str) -> None:
+        """The same just after the last step, before the artefact is made."""
+        self._edit(lambda mark: mark + "".join(f"    {line}\n" for line in lines))
+
+    def _edit(self, change: Callable[[str], str]) -> None:
         mark = "    progress = loop.run(resumed)\n"
-        text = ENTRY.read_text()
+        text = self.entry.read_text()
         assert text.count(mark) == 1
         self.root.mkdir(parents=True, exist_ok=True)
         self.entry = self.root / "train.py"
-        self.entry.write_text(text.replace(mark, "".join(f"    {line}\n" for line in lines) + mark))
+        self.entry.write_text(text.replace(mark, change(mark)))
 
     def write(self, world: int) -> Path:
         work = self.root / "work"
@@ -160,6 +169,7 @@ class Run:
             "peft": self.peft,
             "shape": {"nodes": 1, "ranks_per_node": world, "gpus_per_node": 0, "world_size": world},
             "policies": self.policies,
+            **({"start": self.launch_start} if self.launch_start else {}),
         }
         (work / ".tuneplane" / "launch.json").write_text(json.dumps(launch))
         return work

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuneplane.contract.reshaping import SHAPE_SETTINGS, shape_faults
 from tuneplane.record.canonical import pretty_bytes
 from tuneplane.record.digest import digest_bytes
 from tuneplane.record.files import read_json
 from tuneplane.training import checkpoint as disk
 from tuneplane.training import continuity
 from tuneplane.training.continuity import Certificate
-from tuneplane.training.engine import Engine
+from tuneplane.training.engine import SHARDS, Engine, seed_all
 from tuneplane.training.method import Method
 from tuneplane.training.peers import Peers
 from tuneplane.training.randomness import random_state, set_random_state
 from tuneplane.training.refusals import Reason, Refused
+from tuneplane.training.reshape import universal
+from tuneplane.training.start import start_of, taken_from
 from tuneplane.training.writing import rank_file
 
 
@@ -55,27 +61,61 @@ class Resuming:
                     found="; ".join(f"{name}: {why}" for name, why in choice.passed_over),
                 )
             )
-        return None if choice.checkpoint is None else self._take_up(choice.checkpoint)
+        if choice.checkpoint is not None:
+            return self._take_up(choice.checkpoint, own=True)
+        if not (start := start_of(place.work_dir)):
+            return None
+        found = taken_from(start, share=place.rank, of=place.world_size, agree=peers.gather)
+        return self._take_up(found, own=False)
 
-    def _take_up(self, found: disk.Checkpoint) -> Resumed:
+    def _take_up(self, found: disk.Checkpoint, *, own: bool) -> Resumed:
         manifest, place = found.manifest, self.peers.place
-        if reasons := differences(manifest, self.now, found.path.name):
+        now = self.now if own else self.now | {"run_id": manifest["run_id"]}
+        if reasons := differences(manifest, now, found.path.name):
             raise Refused(reasons)
-        if (then := manifest.get("versions")) != versions():
+        if (before := manifest.get("versions")) != versions():
             self.notes.append(
-                f"the libraries are others than at the save: numbers may differ ({then} then, {versions()} now)"
+                f"the libraries are others than at the save: numbers may differ ({before} then, {versions()} now)"
             )
-        self.engine.load(found.path)
-        held = (
-            self.engine.contents()
-        )  # before the random numbers are set: nothing may be drawn between them and the first step
-        own = read_json(found.path / rank_file(place.rank))
-        set_random_state(own["random"], self.peers.device)
+        then = self._load(found) if manifest["world_size"] == place.world_size else self._load_reshaped(found)
+        held = self.engine.contents()
+        if then:  # last: nothing may be drawn between this and the first step
+            set_random_state(then["random"], self.peers.device)
+        else:
+            seed_all(_seed(self.engine.settings.seed, found.step, place.world_size, place.rank))
         self.method.resume(manifest["state"], found.step)
-        certificate = self._certify(found, own.get("continuity") or {}, held)
+        certificate = self._certify(found, then.get("continuity") or {}, held)
         self.notes.append(certificate.text())
         attempt, tokens = int(manifest["attempt"]), int(manifest["tokens"])
         return Resumed(found.step, found.path.name, attempt, len(found.files), tokens, certificate)
+
+    def _load(self, found: disk.Checkpoint) -> dict[str, Any]:
+        """Weights and optimiser of this rank; what else it saved."""
+        self.engine.load(found.path)
+        return dict(read_json(found.path / rank_file(self.peers.place.rank)))
+
+    def _load_reshaped(self, found: disk.Checkpoint) -> dict[str, Any]:
+        """The same from a checkpoint of another number of ranks (P34), made anew by one rank; no rank's random numbers are those of another shape."""
+        if not self.engine.settings.zero_stage:
+            self.engine.load(found.path)  # every rank has everything
+            return {}
+        target = self.root / f".new-universal-{found.path.name}-{found.manifest_sha256[7:19]}"
+        bound = self.peers.policies.start_timeout_s
+
+        def convert() -> str:
+            began = time.monotonic()
+            universal(found.path / SHARDS, target, bound)
+            return f"{time.monotonic() - began:.0f} s"
+
+        took = self.peers.once("reshape", convert, bound, by=0)
+        self.engine.load_universal(target)
+        self.peers.barrier()
+        if self.peers.first:
+            shutil.rmtree(target, ignore_errors=True)
+            self.notes.append(
+                f"checkpoint of {found.manifest['world_size']} ranks made over for {self.peers.place.world_size} in {took}"
+            )
+        return {}
 
     def _certify(self, found: disk.Checkpoint, then: dict[str, Any], held: dict[str, str]) -> Certificate:
         """Compare on every rank, tell all, record on rank 0. A collective."""
@@ -96,7 +136,7 @@ class Resuming:
             checkpoint=found.path.name,
             ranks_then=int(manifest["world_size"]),
             ranks_now=place.world_size,
-            compared=(*told[0][1], continuity.SAMPLES) if told[0][1] else (),
+            compared=(*told[0][1], continuity.SAMPLES) if told[0][1] or not then else (),
             differs=tuple(differs),
             digests=continuity.joined([part for part, _, _ in told]) | {continuity.SAMPLES: continuity.samples(state)},
         )
@@ -107,29 +147,30 @@ class Resuming:
 
 def differences(then: dict[str, Any], now: dict[str, Any], name: str) -> list[Reason]:
     """Every reason why a run of manifest `now` does not continue the checkpoint of manifest `then`; empty when it does."""
-    out = []
-    if then["world_size"] != now["world_size"]:
-        out.append(
-            Reason(
-                "E-TRAIN-041",
-                "the checkpoint was written by another number of ranks",
-                field=f"{name}: world_size",
-                found=f"{now['world_size']} ranks now",
-                allowed=f"{then['world_size']} ranks",
-            )
-        )
+    out, reshaped = [], then["world_size"] != now["world_size"]
+    if reshaped:
+        for field, found, allowed in shape_faults(then, now["settings"], now["world_size"]):
+            text = "the checkpoint was written by another number of ranks"
+            out.append(Reason("E-TRAIN-041", text, f"{name}: {field}", found=found, allowed=allowed))
     for key in ("method", "zero_stage", "precision", "run_id"):
         if then.get(key) != now[key]:
             out.append(_changed("E-TRAIN-042", f"{name}: {key}", then.get(key), now[key]))
     before, after = then["settings"], now["settings"]
     for key in sorted(set(before) | set(after)):
-        if before.get(key) != after.get(key) and key not in ("zero_stage", "precision"):
+        if key in ("zero_stage", "precision") or (reshaped and key in SHAPE_SETTINGS):
+            continue
+        if before.get(key) != after.get(key):
             out.append(_changed("E-TRAIN-042", f"{name}: {key}", before.get(key), after.get(key)))
     before, after = then["fingerprint"], now["fingerprint"]
     for key in sorted(set(before) | set(after)):
         if before.get(key) != after.get(key):
             out.append(_changed("E-TRAIN-043", f"{name}: {key}", before.get(key), after.get(key)))
     return out
+
+
+def _seed(seed: int, step: int, ranks: int, rank: int) -> int:
+    """A seed of its own for each rank of a shape that goes on after `step`."""
+    return int.from_bytes(hashlib.sha256(f"reshaped {seed} {step} {ranks} {rank}".encode()).digest()[:4], "big")
 
 
 def _changed(code: str, field: str, then: Any, now: Any) -> Reason:
