@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runtime": ("hpc.cli.runtime:runtime", "Runtimes (SIF images): ls, add, verify, build."),
     "template": ("hpc.cli.template:template", "Batch templates: ls, show, lint, diff."),
     "site": ("hpc.cli.site:site", "Lay out and check a storage root (admins)."),
+    "mcp": ("hpc.cli.mcp_server:mcp", "Serve runs, specs, plans and diagnoses to a model's client; read-only."),
     "doctor": ("hpc.cli.doctor:doctor", "Check this machine and site, and say what to expect."),
 }
 

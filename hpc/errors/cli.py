@@ -41,4 +41,16 @@ KINDS: dict[str, ErrorKind] = table(
         "Look with `tp job ls` before you run the command again.",
         130,
     ),
+    ErrorKind(
+        "E-CLI-006",
+        "the mcp library is not installed here",
+        "`tp mcp` speaks the Model Context Protocol through a library that the login node's installation may lack.",
+        "Install tuneplane-hpc[mcp].",
+    ),
+    ErrorKind(
+        "E-CLI-007",
+        "the tool may not do this",
+        "`tp mcp` only reads: it neither asks Slurm nor writes a file.",
+        "Use the command that the message names.",
+    ),
 )

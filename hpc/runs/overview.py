@@ -113,8 +113,11 @@ def _write_index(path: Path | None, closed: dict[tuple[str, str], Entry]) -> boo
     return True
 
 
-def survey(root: StorageRoot, owner: str, asker: Asker) -> Overview:
-    """Every run's state. One query to each Slurm that has an open run of the owner, if one is due. Raises Refusal E-SITE-*, E-SLURM-001."""
+def survey(root: StorageRoot, owner: str, asker: Asker, *, keep: bool = True) -> Overview:
+    """Every run's state. One query to each Slurm that has an open run of the owner, if one is due; `keep`: the index may be written.
+
+    Raises Refusal E-SITE-*, E-SLURM-001.
+    """
     path = index_path(root, asker.viewer, owner)
     before = read_index(path)
     closed: dict[tuple[str, str], Entry] = {}
@@ -139,6 +142,8 @@ def survey(root: StorageRoot, owner: str, asker: Asker) -> Overview:
             closed[key] = _entry(mtime, state)
         else:
             out.open_runs[key] = state
+    if not keep:
+        return out
     if closed.keys() != before.keys() or any(before[k][0] != closed[k][0] for k in unsure.keys() & closed.keys()):
         out.index_saved = _write_index(path, closed)
     return out
