@@ -49,12 +49,15 @@ def rows(path: Path, words: int) -> Path:
     return path
 
 
-def measure(folder: Path, model: Path, case: dict[str, Any], words: int = 100) -> tuple[float, float, float, Any]:
+def measure(
+    folder: Path, model: Path, case: dict[str, Any], words: int = 100, warm: Any = None
+) -> tuple[float, float, float, Any]:
     """(measured peak, before the model, forecast, its terms) in MiB of one case."""
     settings = {"max_steps": 3, "micro_batch_size": 2, "max_length": 2048, "save_steps": 0, **case}
     words = int(settings.pop("words", words))
     folder.mkdir(parents=True)
     run = Run(folder / "run", model, rows(folder / "rows.jsonl", words), **settings)
+    run.warm = warm
     done = run.complete(timeout_s=400)
     taken = done.result()["memory"]
     caches = list((folder / "run" / "cache" / "tokens").glob("*"))

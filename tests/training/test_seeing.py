@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from tuneplane.training.metrics import Reporter, progress_line
 from tuneplane.training.report import peak
 from tuneplane.training.speed import PEAK_FLOPS, Speed, multiplied
 from tuneplane.training.writing import Saved
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 
 def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -133,3 +136,14 @@ def test_a_model_trains_in_training_mode_from_its_first_step(
     memory = attempt.result()["memory"]
     assert 1 << 20 < memory["rss_before"] < memory["rss_peak"]
     assert {step for step, _ in points(run.root / "tensorboard")["train/loss"]} == {1}
+
+
+@pytest.mark.train
+def test_p51_the_forecast_of_tp_plan_is_near_what_a_run_takes(tmp_path: Path, warm: Any) -> None:
+    from memory_forecast import CASES, measure
+    from tuneplane.training.tiny import build
+
+    build(tmp_path / "model", layers=6, hidden=512)
+    case = CASES["zero2-full-fp32"] | {"max_steps": 2}
+    peak, before, found, terms = measure(tmp_path / "case", tmp_path / "model", case, words=80, warm=warm)
+    assert found - terms["process"] == pytest.approx(peak - before, rel=0.4)
