@@ -24,6 +24,7 @@ import scene
 import shelves
 from timing import Environment
 import sweeping
+import training
 
 MEASURES = (
     "help",
@@ -37,6 +38,7 @@ MEASURES = (
     "hub",
     "comparison",
     "behaviour",
+    "training",
     "filter",
     "data",
     "registry",
@@ -57,6 +59,7 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
         "hub": lambda: hubs.prefetching(folder),  # before models make this process an offline one
         "comparison": lambda: evaluating.comparison(folder, env),
         "behaviour": lambda: evaluating.behaviour(folder),
+        "training": lambda: training.training(folder),
         "filter": lambda: filtering.filtering(folder, large=large),
         "data": lambda: datarows.datasets(folder, large=large),
         "registry": lambda: shelves.shelves(folder, large=large),

@@ -214,7 +214,7 @@ def test_ranks_share_the_packs_whatever_their_number(lessons: Lessons) -> None:
 
 
 @pytest.mark.train
-def test_a_resumed_packed_run_goes_on_to_the_last_bit(lessons: Lessons) -> None:
+def test_p35_a_resumed_packed_run_goes_on_to_the_last_bit(lessons: Lessons) -> None:
     lessons.assert_resumes("sft", **(PACKED | LORA))
 
 

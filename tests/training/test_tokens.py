@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tuneplane.training.arrays import is_whole
 from tuneplane.training.chat import Encoder
+from tuneplane.training.data import CACHE, _other_runs
 from tuneplane.training.refusals import Refused
 from tuneplane.training.source import file_source
 from tuneplane.training.tokens import ensure as ensure_source
@@ -182,3 +183,21 @@ def test_prompts_keep_their_rows_and_their_room(tmp_path: Path, tokenizer: Any) 
     assert tokens.length(1) == 19
     cut = open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer, 19, "truncate"), "prompt"))
     assert cut.meta["counts"] == {"read": 3, "kept": 2, "truncated": 0, "skipped": 0, "unfit": 1}
+
+
+def test_p65_what_another_run_of_the_experiment_tokenised_is_taken_over(tmp_path: Path, tokenizer: Any) -> None:
+    source = write(tmp_path / "rows.jsonl", [" one", " two"])
+    runs = [tmp_path / "exp" / name for name in ("run-a1", "run-b2", "run-c3")]
+    for run in (*runs, tmp_path / "exp" / ".run-d4.refused"):
+        run.mkdir(parents=True)
+    made = ensure(runs[0] / CACHE, source, TOKENIZER, encoder(tokenizer))
+    others = list(_other_runs(runs[1]))
+    assert others == [runs[0] / CACHE]  # who has none is passed over, and so is the run itself
+
+    def never() -> None:
+        raise AssertionError("tokenised again")
+
+    copied = ensure(runs[1] / CACHE, source, TOKENIZER, encoder(tokenizer), elsewhere=others, check=never)
+    assert copied == runs[1] / CACHE / made.name
+    assert open_tokens(copied).ids.tolist() == open_tokens(made).ids.tolist()
+    assert list(_other_runs(tmp_path / "nowhere" / "run-a1")) == []
