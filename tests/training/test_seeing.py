@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tuneplane.training.board import Board
 from tuneplane.training.memory import resident
 from tuneplane.training.metrics import Reporter, progress_line
 from tuneplane.training.report import peak
-from tuneplane.training.speed import PEAK_FLOPS, Speed, multiplied
+from tuneplane.training.speed import PEAK_FLOPS, Speed, multiplied, speed_of
 from tuneplane.training.writing import Saved
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -57,6 +58,21 @@ def test_a_device_without_a_known_peak_has_no_mfu_rather_than_a_wrong_one(device
     assert unknown.mfu(1e6) is None
     assert unknown.formula() == f"no mfu: no peak speed is known of {device} in bf16"
     assert "mfu" not in progress_line(1, 2, 1.0, 1e-3, 10.0, 1.0, unknown.mfu(10.0))
+
+
+@pytest.mark.parametrize("why", ["experts", "four bits"])
+def test_weights_that_cannot_be_counted_give_no_mfu(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SimpleNamespace(
+        peers=SimpleNamespace(device=SimpleNamespace(type="cpu"), place=SimpleNamespace(world_size=2)), precision="bf16",
+        settings=SimpleNamespace(load_in_4bit=why == "four bits"), lookups=set,
+        model=SimpleNamespace(config=SimpleNamespace(num_local_experts=8 if why == "experts" else None)),
+        shapes=lambda trainable: {"w": (2, 3)} if trainable else {"w": (2, 3), "f": (4, 5), "b": (7,)},
+    )  # fmt: skip
+    monkeypatch.setitem(PEAK_FLOPS, "cpu", {"bf16": 1e12})
+    found = speed_of(engine)
+    assert (found.trained, found.frozen, found.mfu(1.0)) == (6, 20, None)
+    engine.settings.load_in_4bit, engine.model.config.num_local_experts = False, None
+    assert speed_of(engine).mfu(1e12) == pytest.approx((6 * 6 + 4 * 20) / 2)
 
 
 def test_the_progress_line_and_the_metrics_have_the_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,4 +74,6 @@ def speed_of(engine: Any) -> Speed:
     peak = PEAK_FLOPS.get(name, {}).get(precision, 0.0)
     if any(getattr(engine.model.config, key, None) for key in _EXPERTS):
         peak, name = 0.0, f"a mixture of experts on {name}"  # a token meets some of the weights only
+    elif getattr(engine.settings, "load_in_4bit", False):
+        peak, name = 0.0, f"weights in 4 bits on {name}"  # packed: their shapes do not say how many there are
     return Speed(active, multiplied(every, lookups) - active, engine.peers.place.world_size, peak, name, precision)
