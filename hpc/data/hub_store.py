@@ -6,6 +6,7 @@ everybody, and no job believes it. A file is written beside its place, made dura
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -21,6 +22,9 @@ from hpc.store.faults import refusal
 SHARED: Final = 0o3775
 MOVING: Final = 0o2775
 FILE_MODE: Final = 0o444
+NOT_SEEN: Final = "E-STORE-023"
+LAG_S: Final = 75.0
+"""How long another node may not see a name that was made or moved: NFS keeps the names of a folder for up to 60 s."""
 
 
 def share_folder(path: Path, mode: int = SHARED) -> None:
@@ -46,9 +50,13 @@ def _make(path: Path, mode: int) -> None:
         os.chmod(temp, mode)
         try:
             os.rename(temp, path)
-        except OSError:
+        except OSError as exc:
             os.rmdir(temp)
             if not path.is_dir():
+                if exc.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                    # The server has the name and this node's cache has not: NFS keeps the names of a folder for up to a minute.
+                    text = "was made on another node and is not seen on this one yet"
+                    raise Refusal(NOT_SEEN, text, field=str(path), hint="run it again in a minute") from exc
                 raise
         files.fsync_dir(path.parent)
     except OSError as exc:

@@ -15,7 +15,10 @@ from tuneplane.record.digest import digest_file
 
 from hpc.errors.core import Refusal, Refusals
 from hpc.registry.kinds import Checked, Kind
+from hpc.registry.look import SCHEMA
+from hpc.registry.records import RecordError, decode_record, read_raw
 from hpc.registry.shapes import TEXTS, Named
+from hpc.registry.shelf import RECORD
 from hpc.registry.trees import Tick, quiet, skipped
 from hpc.spec.text import segment
 from hpc.store.faults import refusal
@@ -153,6 +156,23 @@ def volume_kind(name: str, generation: str) -> Kind:
     return Kind("volume", "volumes", VolumeCheck(name, generation), MAX_BYTES, MAX_FILES, VOLUME_FACTS)
 
 
-DATASET: Final = Kind("dataset", "datasets", DatasetCheck("", ""), MAX_BYTES, MAX_FILES, DATASET_FACTS)
+def _standing_dataset(content: Path) -> Checked:
+    """A version that stands on the shelf: its place says who it is, its rows what it is, and only its record which run made it."""
+    folder = content.parent
+    try:
+        made_by = decode_record(read_raw(folder / RECORD).data, SCHEMA)["facts"].get("produced_by")
+    except OSError as exc:
+        raise refusal(exc, folder / RECORD, "read") from exc
+    except (RecordError, KeyError, AttributeError) as exc:
+        raise Refusal("E-REG-012", f"is no record: {exc}", field=str(folder / RECORD)) from exc
+    return DatasetCheck(folder.parent.name, folder.name, made_by)(content)
+
+
+def _standing_volume(content: Path) -> Checked:
+    return VolumeCheck(content.parent.parent.name, content.parent.name)(content)
+
+
+_NO_PYARROW: Final = frozenset({"E-DATA-004"})
+DATASET: Final = Kind("dataset", "datasets", _standing_dataset, MAX_BYTES, MAX_FILES, DATASET_FACTS, _NO_PYARROW)
 """For everything but a push: resolving, listing, auditing."""
-VOLUME: Final = Kind("volume", "volumes", VolumeCheck("", ""), MAX_BYTES, MAX_FILES, VOLUME_FACTS)
+VOLUME: Final = Kind("volume", "volumes", _standing_volume, MAX_BYTES, MAX_FILES, VOLUME_FACTS)

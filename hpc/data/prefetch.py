@@ -8,6 +8,7 @@ files and partial ones; the next takes both over. Does not promise that a later 
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from hpc.data.hub_client import Hub
 from hpc.data.hub_fetch import Stopped, Way, content_digest, fetch
 from hpc.data.hub_manifest import Manifest, write
 from hpc.data.hub_names import MAIN, HubCache, Repo, blob_name, check_revision, is_commit
-from hpc.data.hub_store import link, open_cache, open_repo, set_ref
+from hpc.data.hub_store import LAG_S, NOT_SEEN, link, open_cache, open_repo, set_ref
 from hpc.data.retry import patiently
 from hpc.errors.core import Refusal
 from hpc.store.faults import refusal
@@ -31,6 +32,7 @@ from hpc.store.faults import refusal
 AT_ONCE = 4
 TICK_S = 0.2
 TRIES = 3
+AGAIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -110,19 +112,19 @@ def prefetch(
     watch = watch or Watch()
     began = time.clock()
     check_revision(revision)
-    open_cache(cache)
+    _when_seen(lambda: open_cache(cache), time, watch)
     listing = patiently(
         lambda: hub.listing(repo, revision), sleep=time.sleep, what=str(repo),
         told=lambda text, wait: watch.say(f"{text}; again in {wait:g} s"),
     )  # fmt: skip
     chosen = choose(repo, listing.files, patterns)
-    open_repo(cache, repo, listing.commit)
+    _when_seen(lambda: open_repo(cache, repo, listing.commit), time, watch)
     held = claim(cache.claim(repo, listing.commit), clock=time.clock, sleep=time.sleep, told=watch.say)
     try:
         for _ in range(TRIES):
             count, adopted = _files(cache, hub, repo, listing.commit, chosen, time, watch, held)
             for file in chosen.files:
-                link(cache, repo, listing.commit, file.path, file.digest)
+                _when_seen(lambda f=file: link(cache, repo, listing.commit, f.path, f.digest), time, watch)  # type: ignore[misc]
             # A clean-up that was at work looks for links after it took a file away; so look for the file after it was linked.
             if all(os.path.lexists(cache.blobs(repo) / blob_name(f.digest)) for f in chosen.files):
                 break
@@ -130,15 +132,28 @@ def prefetch(
         held.release()
     requested = revision or MAIN
     if not is_commit(requested):
-        set_ref(cache, repo, requested, listing.commit)
+        _when_seen(lambda: set_ref(cache, repo, requested, listing.commit), time, watch)
     record = Manifest(
         repo, listing.commit, requested, hub.endpoint, user, time.now, chosen.files, chosen.left_out, tuple(locks)
     )
-    write(cache, record)
+    _when_seen(lambda: write(cache, record), time, watch)
     folder = cache.snapshot(repo, listing.commit)
     return Prefetched(
         repo, listing.commit, requested, folder, chosen.files, dict(chosen.left_out), count.fetched, adopted, time.clock() - began
     )  # fmt: skip
+
+
+def _when_seen(work: Callable[[], None], time: Clockwork, watch: Watch) -> None:
+    """Do `work`, again while folders that another node made are not seen here. Raises what it raises, Refusal E-STORE-023 after LAG_S."""
+    for _ in range(round(LAG_S / AGAIN_S)):
+        try:
+            return work()
+        except Refusal as fault:
+            if fault.code != NOT_SEEN:
+                raise
+            watch.say(f"{fault.field} {fault.message}; again in {AGAIN_S:g} s")
+            time.sleep(AGAIN_S)
+    return work()
 
 
 def _files(
@@ -202,7 +217,8 @@ def _standing(cache: HubCache, repo: Repo, file: RemoteFile) -> bool:
     except FileNotFoundError:
         pass
     except OSError as exc:
-        raise refusal(exc, path, "read") from exc
+        if exc.errno != errno.ESTALE:  # another node removed it
+            raise refusal(exc, path, "read") from exc
     return False
 
 

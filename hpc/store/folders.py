@@ -115,6 +115,10 @@ def make_folder(path: PathLike, mode: int, *, uid: int = -1, gid: int = -1, anch
             raise refusal(exc, target, "create the folder") from exc
         try:
             fd = os.open(target.name, _FOLDER, dir_fd=parent)
+        except FileNotFoundError as exc:
+            # The server has the name and this node's cache has not: NFS keeps the names of a folder for up to a minute.
+            text = "was made on another node and is not seen on this one yet"
+            raise Refusal("E-STORE-023", text, field=str(target), hint="run it again in a minute") from exc
         except OSError as exc:
             raise refusal(exc, target, "open the folder") from exc
         try:

@@ -87,7 +87,11 @@ def publish_output(
 
 
 def _standing(final: Path, made_by: Mapping[str, Any]) -> dict[str, Any]:
-    record = read_json(final / "record.json", limit=64 << 20)
+    try:
+        record = read_json(final / "record.json", limit=64 << 20)
+    except FileNotFoundError:
+        # NFS keeps the names of a folder for up to a minute: the server refused the name, and nobody here can say whose it is.
+        return {"state": "deferred", "message": "the version exists, and this node does not see it yet"}
     if record.get("facts", {}).get("produced_by", {}).get("run_id") != made_by["run_id"]:
         return {"message": "the version exists and is another's"}
     return {"state": "published", "digest": record["digest"], "digest_v2": record["digest_v2"]}
