@@ -97,10 +97,10 @@ def compare(before: Path, after: Path, by: str, examples: int, as_json: bool) ->
     if as_json:
         print_json(found.as_json())
     else:
-        _print_comparison(found)
+        print_comparison(found)
 
 
-def _print_comparison(found: Comparison) -> None:
+def print_comparison(found: Comparison) -> None:
     rows = [
         [
             key,

@@ -14,6 +14,7 @@ from hpc.cli.runreport import report
 from hpc.cli.runs_audit import audit
 from hpc.runs.find import all_runs, owners, resolve
 
+SECTIONS = ["settings", "data", "code", "environment", "result", "metrics", "answers"]
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -33,17 +34,33 @@ def run() -> None:
 @runs.command()
 @click.option("--all", "everybody", is_flag=True, help="Of every user whose records you may read.")
 @click.option("--owner", default="", metavar="USER", help="Another user's runs.")
+@click.option("--exp", default="", help="One experiment.")
+@click.option("-m", "--method", default="", metavar="F/M", help="One method, deepspeed/sft or sft.")
+@click.option("--state", default="", help="One state: done, error, …")
+@click.option("--since", default="", metavar="WHEN", help="Submitted since then: 2026-01-31, now-7days.")
+@click.option("--label", multiple=True, metavar="NAME[=VALUE]", help="With this label; may be given again.")
+@click.option("--commit", default="", metavar="HEX", help="Of a git commit, by its beginning.")
+@click.option(
+    "--data", default="", metavar="SHA256", help="With an input file or data set of this digest, by its beginning."
+)
 @json_option
-def ls(everybody: bool, owner: str, as_json: bool) -> None:
+def ls(everybody: bool, owner: str, as_json: bool, **asked: Any) -> None:
     """List run records as the files tell them, without asking Slurm."""
     from hpc.runs.arrays import decide_run
+    from hpc.runs.filters import Wanted, parse_labels
     from hpc.runs.records import read_facts
     from hpc.runs.state import Look
+    from hpc.spec.since import parse_since
 
     desk = Desk(owner)
     names = owners(desk.root) if everybody else [desk.owner]
     now = time.time()
-    rows = [(r, decide_run(read_facts(r), Look(), now)) for name in names for r in all_runs(desk.root, name)]
+    since = parse_since(asked["since"], now, "--since") if asked["since"] else 0.0
+    data = asked["data"].lower().removeprefix("sha256:")
+    plain = {key: asked[key] for key in ("exp", "method", "state", "commit")}
+    wanted = Wanted(**plain, since=since, data=data, labels=parse_labels(asked["label"]))
+    every = ((r, decide_run(read_facts(r), Look(), now)) for name in names for r in all_runs(desk.root, name))
+    rows = [row for row in every if wanted.fits(*row)]
     rows.sort(key=lambda row: (row[1].submitted_at or 0.0, row[0].run_id), reverse=True)
     if as_json:
         print_json({"runs": [runview.run_json(*row) for row in rows]})
@@ -55,21 +72,27 @@ def ls(everybody: bool, owner: str, as_json: bool) -> None:
 @click.argument("a")
 @click.argument("b")
 @click.option("--owner", default="", metavar="USER", help="Another user's runs.")
-@click.option(
-    "--only", type=click.Choice(["settings", "data", "code", "environment", "result", "metrics"]), default=None
-)
+@click.option("--only", type=click.Choice(SECTIONS), default=None)
+@click.option("--examples", type=click.IntRange(0, 1000), default=10, show_default=True, help="Of each kind of change.")
 @json_option
-def compare(a: str, b: str, owner: str, only: str | None, as_json: bool) -> None:
-    """Show what differs between two runs: settings, data, code, environment, and what came out. From their records alone."""
+def compare(a: str, b: str, owner: str, only: str | None, examples: int, as_json: bool) -> None:
+    """Show what differs between two runs: settings, data, code, environment, what came out, and single answers where both were evaluated.
+
+    From their records alone.
+    """
+    from hpc.cli.runexamples import answers, say_answers
     from hpc.runs.compare import compare_runs
 
     desk = Desk(owner)
     paths = [resolve(desk.root, name, desk.owner) for name in (a, b)]
     found = compare_runs(*paths)
     differences = [d for d in found.differences if only in (None, d.section)]
+    changes = answers(desk.root, *paths, examples=examples) if only in (None, "answers") else None
     if as_json:
         told = {"a": paths[0].run_id, "b": paths[1].run_id, "same": dict(found.same)}
-        print_json({**told, "differences": [d.as_json() for d in differences]})
+        print_json(
+            {**told, "differences": [d.as_json() for d in differences], "answers": changes and changes.as_json()}
+        )
         return
     rows = [
         [d.section, d.key, _shown(d.a), _shown(d.b), "" if d.delta is None else f"{d.delta:+.4g}"] for d in differences
@@ -77,6 +100,8 @@ def compare(a: str, b: str, owner: str, only: str | None, as_json: bool) -> None
     click.echo(table(rows, ["", "", paths[0].run_id, paths[1].run_id, "B - A"]) if rows else "no difference")
     alike = ", ".join(f"{count} of {name}" for name, count in found.same.items() if count)
     click.echo(f"\nalike: {alike or 'nothing'}")
+    if changes is not None:
+        say_answers(changes)
 
 
 def _shown(value: Any, width: int = 40) -> str:

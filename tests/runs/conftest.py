@@ -7,6 +7,7 @@ import pwd
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tuneplane.contract.layout import StorageRoot
@@ -14,6 +15,10 @@ from tuneplane.contract.layout import StorageRoot
 sys.path.insert(0, str(Path(__file__).parent))
 
 from builder import RunMaker
+
+if TYPE_CHECKING:
+    from fakeslurm import FakeSlurm
+    from runcommands import Tp
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -35,3 +40,19 @@ def make_run(root: StorageRoot) -> Callable[..., RunMaker]:
         return RunMaker(root, owner=ME, exp=exp, run_id=run_id, **kwargs)  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def tp(
+    tmp_path: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Tp:
+    """The command on a root of its own, with the Slurm of files."""
+    from runcommands import Tp
+
+    from hpc.site.layout import init_root
+
+    root = init_root(
+        tmp_path / "root", name="test", fleet="slurm", bin_dir=str(fake_slurm.bin), conf=fake_slurm.conf
+    ).root
+    monkeypatch.setenv("TUNEPLANE_STORAGE_ROOT", str(root.path))
+    return Tp(root, fake_slurm, capsys)

@@ -6,56 +6,10 @@ import json
 import os
 import subprocess
 import sys
-import time
-from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
 from builder import RunMaker
 from conftest import ME
-from fakeslurm import FakeSlurm
-from tuneplane.contract.layout import StorageRoot
-
-from hpc.cli import main as cli
-from hpc.site.layout import init_root
-
-START = 1772366400
-
-
-class Tp:
-    """Runs `tp` in this process; `out`, `err` and `code` of the last call."""
-
-    def __init__(self, root: StorageRoot, fake: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
-        self.root, self.fake, self._capsys = root, fake, capsys
-
-    def __call__(self, *argv: str) -> SimpleNamespace:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(list(argv))
-        captured = self._capsys.readouterr()
-        return SimpleNamespace(
-            out=captured.out, err=captured.err, code=ended.value.code, json=lambda: json.loads(captured.out)
-        )
-
-    def make(self, run_id: str = "run-0a1b2c3d", exp: str = "sft", **kwargs: object) -> RunMaker:
-        return RunMaker(self.root, owner=ME, exp=exp, run_id=run_id, clock=time.time() - START, **kwargs)  # type: ignore[arg-type]
-
-    def live(self, run_id: str = "run-0a1b2c3d", exp: str = "sft", **job: object) -> RunMaker:
-        maker = self.make(run_id, exp)
-        maker.job_id = str(
-            self.fake.add(name=f"{exp}.{run_id}.0", comment=f"tp:{run_id}:{maker.nonce}", user=ME, **job)
-        )
-        return maker.package().admit().submit()
-
-
-@pytest.fixture
-def tp(
-    tmp_path: Path, fake_slurm: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Tp:
-    root = init_root(
-        tmp_path / "root", name="test", fleet="slurm", bin_dir=str(fake_slurm.bin), conf=fake_slurm.conf
-    ).root
-    monkeypatch.setenv("TUNEPLANE_STORAGE_ROOT", str(root.path))
-    return Tp(root, fake_slurm, capsys)
+from runcommands import START, Tp
 
 
 def test_ls_is_a_calm_table(tp: Tp) -> None:

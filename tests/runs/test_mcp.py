@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cli import Tp, tp  # noqa: F401 - the fixture
+from runcommands import Tp
 from tuneplane.contract.sweeps import Stopping, Sweep
 
 from hpc.cli import mcp_tools
@@ -38,7 +38,7 @@ def tree(root: Path) -> dict[str, tuple[int, int, int]]:
 
 
 @pytest.fixture
-def failed(tp: Tp) -> Any:  # noqa: F811
+def failed(tp: Tp) -> Any:
     """A run that failed and left hostile words everywhere."""
     maker = tp.live()
     tp.fake.start(maker.job_id)
@@ -48,7 +48,7 @@ def failed(tp: Tp) -> Any:  # noqa: F811
     return maker
 
 
-def test_answers_are_those_of_the_commands(tp: Tp, failed: Any) -> None:  # noqa: F811
+def test_answers_are_those_of_the_commands(tp: Tp, failed: Any) -> None:
     run = failed.run.run_id
     listed = tp("job", "ls", "--json").json()["runs"]
     assert mcp_tools.list_runs()["runs"] == mcp_tools.bounded(listed)
@@ -74,7 +74,7 @@ def test_text_in_logs_stays_a_string_in_its_place(failed: Any) -> None:
         assert "\u202e" not in answer
 
 
-def test_no_tool_writes_or_asks_slurm(tp: Tp, failed: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_no_tool_writes_or_asks_slurm(tp: Tp, failed: Any, tmp_path: Path) -> None:
     maker = tp.make("run-0000beef", "swept").package()
     maker.run.variants.write_text(json.dumps(Sweep(({"a": 1}, {"a": 2}), Stopping("loss", "min", (2,), 2)).as_json()))
     maker.admit().submit(array={"offset": 0, "tasks": "0-1"})
@@ -92,7 +92,7 @@ def test_no_tool_writes_or_asks_slurm(tp: Tp, failed: Any, tmp_path: Path) -> No
     assert len(tp.fake.calls()) == calls
 
 
-def test_what_is_known_of_slurm_says_how_old_it_is(tp: Tp) -> None:  # noqa: F811
+def test_what_is_known_of_slurm_says_how_old_it_is(tp: Tp) -> None:
     run = tp.live().run.run_id
     told = mcp_tools.run_status(run)
     assert list(told["slurm"].values()) == [
@@ -115,7 +115,7 @@ def test_answers_are_bounded(failed: Any) -> None:
     assert len(json.dumps(few)) < MOST_BYTES
 
 
-def test_a_refusal_is_a_document_like_any_other(tp: Tp) -> None:  # noqa: F811
+def test_a_refusal_is_a_document_like_any_other(tp: Tp) -> None:
     told = mcp_tools.run_status("nope")
     assert (told["verdict"], [e["code"] for e in told["errors"]]) == ("refuse", ["E-RUNS-003"])
     assert mcp_tools.explain_error("e-runs-001")["title"] == "no such run"
@@ -138,7 +138,7 @@ def test_any_document_comes_out_printable_and_of_its_own_shape(value: Any) -> No
     assert text.isprintable()
 
 
-def test_without_the_library_the_command_says_how_to_get_it(tp: Tp, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_without_the_library_the_command_says_how_to_get_it(tp: Tp, monkeypatch: pytest.MonkeyPatch) -> None:
     from hpc.cli.mcp_server import server
 
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
@@ -147,7 +147,7 @@ def test_without_the_library_the_command_says_how_to_get_it(tp: Tp, monkeypatch:
     assert caught.value.code == "E-CLI-006"
 
 
-def test_a_client_speaks_to_it_over_stdio(tp: Tp, failed: Any) -> None:  # noqa: F811
+def test_a_client_speaks_to_it_over_stdio(tp: Tp, failed: Any) -> None:
     from mcp import ClientSession, StdioServerParameters, stdio_client
 
     command = str(Path(sys.executable).parent / "tp")

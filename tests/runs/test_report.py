@@ -11,7 +11,7 @@ import pytest
 from builder import RunMaker
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cli import Tp, tp  # noqa: F401 - the fixture
+from runcommands import Tp
 
 from hpc.cli.runpage import page
 from hpc.runs.dossier import Accounting, dossier, efficiency
@@ -100,7 +100,7 @@ class TestUsage:
         assert found["elapsed_s"] is None
 
 
-def test_a_run_without_a_report_tells_what_its_package_says(tp: Tp) -> None:  # noqa: F811
+def test_a_run_without_a_report_tells_what_its_package_says(tp: Tp) -> None:
     maker = tp.make().package().admit().submit().start()
     found = dossier(read_facts(maker.run), Accounting())
     assert found["origin_is"].startswith("what the package says")
@@ -109,7 +109,7 @@ def test_a_run_without_a_report_tells_what_its_package_says(tp: Tp) -> None:  # 
     assert found["attempts"][0]["hosts"] == ["n1", "n2"]
 
 
-def test_the_command_joins_accounting_and_says_when_there_is_none(tp: Tp) -> None:  # noqa: F811
+def test_the_command_joins_accounting_and_says_when_there_is_none(tp: Tp) -> None:
     maker = tp.live()
     tp.fake.start(maker.job_id)
     run = maker.start().run
@@ -122,7 +122,7 @@ def test_the_command_joins_accounting_and_says_when_there_is_none(tp: Tp) -> Non
     assert quiet["accounting"] == {"not_known": "accounting was not asked"}
 
 
-def test_a_page_of_a_hostile_run_holds_nothing_but_text(tp: Tp, tmp_path: Path) -> None:  # noqa: F811
+def test_a_page_of_a_hostile_run_holds_nothing_but_text(tp: Tp, tmp_path: Path) -> None:
     maker = tp.make(spec={"apiVersion": "tuneplane/v1", "metadata": {"name": "sft", "labels": {EVIL: EVIL}}})
     maker.package().admit().submit().start().end(0, "error", message=EVIL)
     lines = [{"step": n, "loss": 1 / n, f"validation_{EVIL}": n} for n in range(1, 5)]
@@ -156,7 +156,7 @@ def test_a_curve_of_any_points_is_drawn(points: list[tuple[float, float]]) -> No
     assert len(text) < 40_000
 
 
-def test_an_element_has_a_report_of_its_own(tp: Tp) -> None:  # noqa: F811
+def test_an_element_has_a_report_of_its_own(tp: Tp) -> None:
     maker = tp.make().package().admit().submit(array={"offset": 0, "tasks": "0-1"})
     part: RunMaker = maker.element(1)
     part.start().nodes(0, 0, 0).end()
