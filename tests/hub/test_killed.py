@@ -24,7 +24,7 @@ STEPS = ("rename", "link", "symlink", "unlink", "fsync", "mkdir")
 DONE = 17
 
 
-def in_child(work: Callable[[], Any], die_at: int = 0) -> int:
+def in_child(work: Callable[[], Any], die_at: int = 0, steps: tuple[str, ...] = STEPS) -> int:
     """Run `work` in a process of its own that is killed before its n-th step; its exit code (−9: it was)."""
     pid = os.fork()
     if pid == 0:
@@ -39,7 +39,7 @@ def in_child(work: Callable[[], Any], die_at: int = 0) -> int:
             return step
 
         try:
-            for name in STEPS:
+            for name in steps:
                 setattr(os, name, deadly(getattr(os, name)))
             work()
             os._exit(DONE)
