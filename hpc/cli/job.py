@@ -84,6 +84,7 @@ def status(runs: tuple[str, ...], owner: str, as_json: bool) -> None:
     if not runs:
         _status_of_all(desk, as_json=as_json)
         return
+    from hpc.runs import continuity
     from hpc.runs.progress import newest_metrics, read_report
 
     shown: list[dict[str, Any]] = []
@@ -94,12 +95,16 @@ def status(runs: tuple[str, ...], owner: str, as_json: bool) -> None:
         report = read_report(run) or {}
         after, parent = followview.followups(desk, run), followview.follows(desk, run)
         gates = followview.verdict(desk, run, after)
+        part = run if state.element is None else run.element(state.element)
+        certified, told = continuity.certificates(part), continuity.advice(run)
         shown.append(
             {
                 **runview.run_json(run, state),
                 "followups": after,
                 "follows": parent,
                 "gates": gates.as_json() if gates else None,
+                "continuity": certified,
+                "warning_advice": told or None,
                 "metrics": metrics,
                 "result": report.get("result"),
                 "output_dataset": report.get("output_dataset"),
@@ -115,7 +120,7 @@ def status(runs: tuple[str, ...], owner: str, as_json: bool) -> None:
                 age_s=age,
                 metrics=metrics,
                 output=output,
-                more=followview.lines(after, gates, parent),
+                more=[*continuity.rows(certified, told), *followview.lines(after, gates, parent)],
             )
             click.echo(("\n" if len(shown) > 1 else "") + text)
     desk.complain()

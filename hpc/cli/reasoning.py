@@ -11,6 +11,7 @@ from hpc.cli.runview import local, span
 from hpc.errors import Refusal
 from hpc.plugins.playbook import BUILTIN, Playbook
 from hpc.runs.clues import gather
+from hpc.runs.continuity import advice
 from hpc.runs.diagnosis import Diagnosis
 from hpc.runs.records import Facts
 from hpc.runs.state import RunState, is_ours
@@ -38,7 +39,9 @@ def explain_run(desk: Desk, facts: Facts, state: RunState) -> Diagnosis:
     playbook, problems = _playbook(desk)
     clues = gather(facts.run, state.attempt, state.element, limits=playbook.thresholds)
     found = diagnose(facts, state, clues, steps=steps, parents=parents, playbook=playbook)
-    return replace(found, facts=[*found.facts, *(("playbook", problem) for problem in problems)])
+    told = advice(facts.run)
+    more = [*(("playbook", problem) for problem in problems), *([("warning", told)] if told else [])]
+    return replace(found, facts=[*found.facts, *more])
 
 
 def _playbook(desk: Desk) -> tuple[Playbook, list[str]]:

@@ -18,7 +18,8 @@ from tuneplane.contract.layout import RunPaths
 from tuneplane.record.events import Chain, merged
 
 from hpc.errors import Refusal
-from hpc.runs import checks, lives
+from hpc.runs import checks, continuity, lives
+from hpc.runs.continuity import certificates
 from hpc.runs.evidence import Case, Finding
 from hpc.runs.followed import check_late
 from hpc.runs.records import instant
@@ -114,6 +115,7 @@ def _lives(
     statuses: set[str] = set()
     attempts = artifacts = 0
     provenance = None
+    certified: list[dict[str, Any]] = []
     for part in parts:
         own = chains
         if part != case.run:
@@ -122,7 +124,12 @@ def _lives(
             every += [replace(c, writer=f"{part.root.name}/{c.writer}") for c in own.values()]
         life = lives.Life(case, part, own, package, admission)
         ends = life.attempts()
-        check_late(case, part, own, case.numbered("attempts", part.attempts))
+        numbered = case.numbered("attempts", part.attempts)
+        check_late(case, part, own, numbered)
+        continuity.check(case, part, {n: d for n in numbered if (d := life.ending(n))})
+        certified += [
+            {"attempt": c["attempt"], "verified": c["verified"], "text": c["text"]} for c in certificates(part)
+        ]
         report = life.report(ends)
         life.artifacts(report)
         if status := (report or {}).get("status") or (ends[max(ends)].get("class") if ends else None):
@@ -133,6 +140,7 @@ def _lives(
         provenance = provenance or (report or {}).get("provenance")
     told = {
         "status": ", ".join(sorted(statuses)) or None, "attempts": attempts, "artifacts": artifacts, "provenance": provenance,
+        "continuity": certified,
     }  # fmt: skip
     return told, every
 

@@ -60,6 +60,16 @@ class AttemptPaths:
         return self.root / "output.json"
 
     @property
+    def continuity(self) -> Path:
+        """out/continuity.json: what a resumed attempt holds, compared with what was saved; by its first rank."""
+        return self.out / "continuity.json"
+
+    @property
+    def saves(self) -> Path:
+        """out/saves.jsonl: a line a save."""
+        return self.out / "saves.jsonl"
+
+    @property
     def rendezvous(self) -> Path:
         return self.root / "rendezvous.json"
 

@@ -192,6 +192,9 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output
             "script_sha256": env.get("TP_SCRIPT_SHA256", ""),
             "origin": provenance(place, spec, launch, recipe, env),
             **({"output_dataset": dict(output)} if output else {}),
+            "continuity": [
+                c for n in range(place.attempt.number + 1) if (c := _maybe(place.run.attempt(n).continuity))
+            ],
             "result": _maybe(place.attempt.out / "result.json"),
             "artifacts": collect_artifacts(place, recipe),
         }
@@ -225,6 +228,8 @@ def _join_events(place: Place, end: Mapping[str, Any]) -> None:
         "end_sha256": digest_json(end),
         "nodes": {path.name: digest_file(path) for path in sorted(place.attempt.nodes.glob("*.json"))},
     }
+    if _maybe(place.attempt.continuity):
+        details["continuity_sha256"] = digest_file(place.attempt.continuity)
     if end["class"] == "done":
         details["report_sha256"] = digest_bytes(place.run.report.read_bytes())
         if output := _maybe(place.attempt.output):

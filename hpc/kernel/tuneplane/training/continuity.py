@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuneplane.contract.continuity import WORDS, text_of
 from tuneplane.contract.schemas import CONTINUITY
 from tuneplane.record.digest import digest_json
 from tuneplane.record.files import replace_json
 
 KINDS = ("parameters", "optimiser", "random")
 """Compared rank by rank. With another number of ranks only the samples are the same thing on both sides."""
-SAMPLES = "samples"
 FILE = "continuity.json"
-_WORDS = {"random": "random numbers", SAMPLES: f"next {SAMPLES}"}
 
 
 @dataclass(frozen=True)
@@ -60,21 +59,12 @@ class Certificate:
 
     def text(self) -> str:
         """`attempt 3 continues attempt 2 at step 1240, verified: …`."""
-        other = "" if self.from_run == self.run_id else f"{self.from_run} "
-        head = f"attempt {self.attempt} continues {other}attempt {self.from_attempt} at step {self.step}"
-        if self.differs:
-            return f"{head}, and differs from what was saved: {', '.join(self.differs)}"
-        if not self.compared:
-            return f"{head}; what it held was not recorded when it was saved"
-        same = ", ".join(_WORDS.get(kind, kind) for kind in self.compared)
-        if self.ranks_then != self.ranks_now:
-            return f"{head}, {self.ranks_then} ranks became {self.ranks_now}, verified: {same}"
-        return f"{head}, verified: {same}"
+        return text_of(self.as_json())
 
 
 def differences(then: dict[str, Any], now: dict[str, str], rank: int) -> list[str]:
     """What this rank holds and did not save. Kinds that were not recorded are not compared."""
-    return [f"{_WORDS.get(k, k)} of rank {rank}" for k in KINDS if k in then and then[k] != now[k]]
+    return [f"{WORDS.get(k, k)} of rank {rank}" for k in KINDS if k in then and then[k] != now[k]]
 
 
 def write(certificate: Certificate, out: Path) -> None:

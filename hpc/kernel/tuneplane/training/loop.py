@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tuneplane.contract.leads import lead_advice
 from tuneplane.training import memory, warning
 from tuneplane.training.board import FOLDER, Board
 from tuneplane.training.engine import Engine
 from tuneplane.training.method import Method
-from tuneplane.training.metrics import Reporter
+from tuneplane.training.metrics import Reporter, earlier_saves
 from tuneplane.training.peers import Peers
 from tuneplane.training.refusals import refuse
 from tuneplane.training.rungs import Rungs
@@ -80,6 +81,7 @@ class Loop:
             raise Preempted(saved_at)
         if self.rungs and (ended := self.rungs.stopped_before()):
             self._stop(ended)
+        self._advise(earlier_saves(self.peers.place.out_dir))
         board = Board(self.peers.place.run_dir / FOLDER, done.step) if self.peers.first else None
         self.reporter.begin(speed_of(self.engine), board)
         began = time.monotonic()
@@ -176,11 +178,12 @@ class Loop:
     def _saved(self, done: Progress, saved: Saved) -> None:
         done.save_seconds.append(saved.seconds)
         self.reporter.saved(saved)
-        lead = self.peers.policies.lead_s
-        if len(done.save_seconds) == 1 and saved.seconds + _SAVE_MARGIN_S > lead:
-            self.reporter.say(
-                f"a save takes {saved.seconds:.1f} s: the warning's lead of {lead:.0f} s is too short for it"
-            )
+        if len(done.save_seconds) == 1:
+            self._advise(done.save_seconds)
+
+    def _advise(self, seconds: Sequence[float]) -> None:
+        if told := lead_advice(seconds, self.peers.policies.lead_s - _SAVE_MARGIN_S):
+            self.reporter.say(told)
 
     def _bound(self) -> float:
         """Seconds that a save may take: what is left of the lead after a warning, else the policy's bound (P33)."""

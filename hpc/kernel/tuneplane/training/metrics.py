@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -32,6 +33,18 @@ def progress_line(
     """`step 12/80  loss 1.234  lr 1.0e-04  1 234 tokens/s  mfu 41.2 %  eta 0:01:10`; without mfu where it is not known."""
     share = "" if mfu is None else f"  mfu {mfu * 100:.1f} %"
     return f"step {step}/{total}  loss {loss:.3f}  lr {lr:.1e}  {thousands(tokens_per_s)} tokens/s{share}  eta {clock_text(eta_s)}"
+
+
+def earlier_saves(out: Path) -> list[float]:
+    """Seconds of the saves that earlier attempts recorded; `out` is this one's folder, `attempts/<n>/out`. A line that was cut is left out."""
+    seconds = []
+    for path in sorted(out.parent.parent.glob("*/out/saves.jsonl")):
+        for line in path.read_text("utf-8", errors="replace").splitlines():
+            try:
+                seconds.append(float(json.loads(line)["seconds"]))
+            except (ValueError, KeyError, TypeError):
+                continue
+    return seconds
 
 
 class Reporter:

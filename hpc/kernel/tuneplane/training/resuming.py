@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuneplane.contract.continuity import SAMPLES
 from tuneplane.contract.reshaping import SHAPE_SETTINGS, shape_faults
 from tuneplane.record.canonical import pretty_bytes
 from tuneplane.record.digest import digest_bytes
@@ -126,7 +127,7 @@ class Resuming:
         state = self.method.state(found.step)
         differs = [text for _, _, texts in told for text in texts]
         if state != manifest["state"]:
-            differs.append(continuity.SAMPLES)
+            differs.append(SAMPLES)
         certificate = Certificate(
             attempt=place.attempt,
             run_id=place.run_id,
@@ -136,9 +137,9 @@ class Resuming:
             checkpoint=found.path.name,
             ranks_then=int(manifest["world_size"]),
             ranks_now=place.world_size,
-            compared=(*told[0][1], continuity.SAMPLES) if told[0][1] or not then else (),
+            compared=(*told[0][1], SAMPLES) if told[0][1] or not then else (),
             differs=tuple(differs),
-            digests=continuity.joined([part for part, _, _ in told]) | {continuity.SAMPLES: continuity.samples(state)},
+            digests=continuity.joined([part for part, _, _ in told]) | {SAMPLES: continuity.samples(state)},
         )
         if self.peers.first:
             continuity.write(certificate, place.out_dir)
