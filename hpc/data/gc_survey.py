@@ -6,6 +6,7 @@
     commit      commits in the hub cache that no run, no model and no lock names
     blob        files of the cache that no commit leads to
     run         packages that were made and never submitted
+    admitted    the service user's copies of such packages
 
 Nothing younger than MIN_AGE_S is touched, commits not before `keep_s`. What others could be writing, and what cannot be read, stays.
 """
@@ -25,6 +26,7 @@ from hpc.data.gc_marks import Marks, marks
 from hpc.data.hub_claims import is_stale_claim
 from hpc.data.hub_fetch import part_is_dead
 from hpc.data.hub_names import HubCache, Repo, digest_of_blob, is_commit, repo_of_folder
+from hpc.data.uses import runs
 from hpc.registry.shelf import is_litter
 from hpc.site.plan import SHELVES
 
@@ -68,6 +70,7 @@ def survey(root: StorageRoot, *, now_s: float, keep_s: float = KEEP_S) -> Survey
     out.closed = sorted(set(held.closed))
     out.items += _litter(root, now_s)
     out.items += _unsubmitted(root, now_s)
+    out.items += _unsubmitted_copies(root, now_s)
     for folder in _names(cache.hub):
         repo = repo_of_folder(folder)
         if repo is not None:
@@ -116,6 +119,15 @@ def _unsubmitted(root: StorageRoot, now_s: float) -> Iterator[Item]:
                     continue
                 if _never_began(run) and _no_intent(root, owner, run_id):
                     yield Item("run", run.root, "packed and never submitted", _size(run.root), found.st_uid)
+
+
+def _unsubmitted_copies(root: StorageRoot, now_s: float) -> Iterator[Item]:
+    """Copies that an enforced admission made for runs which never began. One whose run is gone stays: it says that there was a run."""
+    old = {name: found for name in _names(root.admitted) if (found := _old(root.admitted / name, now_s, MIN_AGE_S))}
+    for run in runs(root, []) if old else ():
+        if run.run_id in old and _never_began(run) and _no_intent(root, run.owner, run.run_id):
+            path = root.admitted / run.run_id
+            yield Item("admitted", path, "of a run that was never submitted", _size(path), old[run.run_id].st_uid)
 
 
 def _never_began(run: RunPaths) -> bool:

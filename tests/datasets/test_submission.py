@@ -219,3 +219,27 @@ def test_admission_reads_what_the_package_says_of_data(lab: Lab) -> None:
         "E-SUBMIT-075 launch.output_dataset"
     ]
     assert fields(lambda v: v.pop("output_dataset")) == ["E-SUBMIT-075 launch.output_dataset"]
+
+
+KILLED = """
+import os, sys, signal
+import hpc.submit.pipeline as pipeline
+pipeline.dispatch_whole = lambda *args, **more: os.kill(os.getpid(), signal.SIGKILL)
+from hpc.cli.main import main
+main(["submit", "job"])
+"""
+
+
+def test_a_submission_that_was_killed_after_packing_leaves_what_gc_takes(lab: Lab) -> None:
+    before = set(lab.runs())
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], cwd=lab.project, env=lab.env, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == -9, done.stderr
+    (left,) = set(lab.runs()) - before
+    assert (left / "admission.json").exists()
+    assert lab.json("gc", "--dry-run")["items"] == []  # younger than a day
+    os.utime(left, (time.time() - 2 * 86_400,) * 2)
+    assert [(i["kind"], i["path"]) for i in lab.json("gc", "--dry-run")["items"]] == [("run", str(left))]
+    assert lab.json("gc")["removed"] == 1
+    assert set(lab.runs()) == before

@@ -176,6 +176,21 @@ def test_a_package_that_was_never_submitted_goes_and_one_with_an_intent_stays(
     assert look().items == []
 
 
+def test_the_admitted_copy_of_a_run_that_never_began_goes_with_it_and_others_stay(
+    root: StorageRoot, look: Callable[..., Survey]
+) -> None:
+    run = make_run(root, submitted=False)
+    for name in (run.run_id, "run-00cd", "stray"):
+        (root.admitted / name / "work").mkdir(parents=True)
+    what = look()
+    assert found(what) == {("run", run.run_id), ("admitted", run.run_id)}
+    run.submissions.mkdir()
+    write_json_new(run.submissions / "0.json", {})
+    assert look().items == []
+    gc.remove(root, next(i for i in what.items if i.kind == "admitted"))
+    assert sorted(p.name for p in root.admitted.iterdir()) == ["run-00cd", "stray"]
+
+
 def test_a_commit_that_is_taken_up_between_looking_and_removing_stays(
     hub: FakeHub, get: Get, root: StorageRoot, cache: HubCache, look: Callable[..., Survey]
 ) -> None:
