@@ -45,7 +45,7 @@ def hide(root: StorageRoot, item: Item) -> Hidden:
         return _hide_commit(cache, item)
     if item.kind == "blob" and item.repo is not None and _led_to(cache, item.repo, item.path.name):
         return Hidden(item, ())
-    if item.kind == "run" and (os.path.lexists(item.path / "submissions") and os.listdir(item.path / "submissions")):
+    if item.kind in ("run", "admitted") and any(root.runs.glob(f"*/*/{item.path.name}/submissions/*")):
         raise Refusal("E-GC-001", "was submitted meanwhile", field=str(item.path))
     return Hidden(item, ((item.path, _hide(item.path), item.size),))
 

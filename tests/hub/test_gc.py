@@ -187,7 +187,11 @@ def test_the_admitted_copy_of_a_run_that_never_began_goes_with_it_and_others_sta
     run.submissions.mkdir()
     write_json_new(run.submissions / "0.json", {})
     assert look().items == []
-    gc.remove(root, next(i for i in what.items if i.kind == "admitted"))
+    copy = next(i for i in what.items if i.kind == "admitted")
+    with pytest.raises(Refusal, match="E-GC-001"):
+        gc.remove(root, copy)
+    (run.submissions / "0.json").unlink()
+    gc.remove(root, copy)
     assert sorted(p.name for p in root.admitted.iterdir()) == ["run-00cd", "stray"]
 
 
