@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import tuneplane
 
+from hpc.cli.context import json_option
 from hpc.errors import Refusal
 
 if TYPE_CHECKING:
@@ -19,14 +20,19 @@ INSTRUCTIONS = (
 
 
 @click.command()
-def mcp() -> None:
+@json_option
+def mcp(as_json: bool) -> None:
     """Serve runs, specs, errors, plans and diagnoses to a model's client over stdin and stdout. Read-only: nothing is written or submitted.
 
-    In the client's configuration the command is `tp` and its argument `mcp`.
+    In the client's configuration the command is `tp` and its argument `mcp`. With --json the tools are listed and nothing is served.
     """
     from hpc.cli import context
+    from hpc.cli.mcp_tools import TOOLS
 
     context.storage_root()
+    if as_json:
+        context.print_json({"tools": [{"name": tool.__name__, "description": tool.__doc__} for tool in TOOLS]})
+        return
     server().run("stdio")
 
 

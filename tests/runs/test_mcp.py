@@ -119,6 +119,7 @@ def test_a_refusal_is_a_document_like_any_other(tp: Tp) -> None:
     told = mcp_tools.run_status("nope")
     assert (told["verdict"], [e["code"] for e in told["errors"]]) == ("refuse", ["E-RUNS-003"])
     assert mcp_tools.explain_error("e-runs-001")["title"] == "no such run"
+    assert [t["name"] for t in tp("mcp", "--json").json()["tools"]] == [t.__name__ for t in TOOLS]
     assert mcp_tools.explain_error("E-NOPE-001")["known"] is False
 
 
