@@ -149,12 +149,15 @@ _EXITS: Final = {
 }
 
 
-def cause_of(end_class: str, clues: Clues, memory: str) -> Found | None:
-    """The cause of an attempt's end. `memory`: what Slurm's accounting says of memory, "" if nothing. None where nothing tells."""
-    if end_class == "node_fail" and clues.echoes and not clues.silent_nodes:
-        return _echoed(clues)  # every node is there: a rank fell silent, and nobody crashed
+def cause_of(end_class: str, clues: Clues, memory: str, said: tuple[str, str]) -> Found | None:
+    """The cause of an attempt's end. None where nothing tells.
+
+    `memory`: what Slurm's accounting says of memory, "" if nothing. `said`: who says the end's class, and the words.
+    """
+    if end_class == "node_fail" and clues.echoes and set(clues.silent_nodes) <= set(clues.killed_nodes):
+        return _echoed(clues)  # every node was there: a rank fell silent, and nobody crashed
     if (known := CLASSES.get(end_class)) is not None:
-        return _class(known, clues)
+        return _class(known, clues, said)
     if clues.refused:
         return _by_code(clues.refused, "launcher", clues.refused)
     if memory:
@@ -165,8 +168,9 @@ def cause_of(end_class: str, clues: Clues, memory: str) -> Found | None:
     return _by_lines(lines) or _by_exit(clues) or _echoed(clues) or _unnamed(lines)
 
 
-def _class(cause: Cause, clues: Clues) -> Found:
-    shown = [("batch", text) for text in clues.batch_tail if "DUE TO" in text][:2]
+def _class(cause: Cause, clues: Clues, said: tuple[str, str]) -> Found:
+    shown = [said] if said[1] else []
+    shown += [("batch", text) for text in clues.batch_tail if "DUE TO" in text][:2]
     shown += [("node", f"{host} left no end") for host in clues.silent_nodes[:4]]
     return _found(cause, "certain", shown)
 

@@ -22,7 +22,8 @@ _EXCEPTION: Final = re.compile(
 )
 _WORDS: Final = re.compile(
     r"out of memory|oom[-_ ]kill|segmentation fault|core dumped|bus error|no space left on device|disk quota exceeded|command not found"
-    r"|no such file or directory|permission denied|nccl (?:error|warn)|cuda error|illegal instruction|\bfatal\b|^error[: ]|\berror:",
+    r"|no such file or directory|permission denied|nccl (?:error|warn)|cuda error|illegal instruction|\bfatal\b|^error[: ]|\berror:"
+    r"|a peer was lost|timed out waiting|no end in sight:",
     re.IGNORECASE,
 )
 CODE: Final = re.compile(r"\b(E-(?:JOB|TRAIN|EVAL)-\d{3})\b")
@@ -78,6 +79,8 @@ class Clues:
 
     ranks: tuple[RankEnd, ...] = ()
     silent_nodes: tuple[str, ...] = ()
+    killed_nodes: tuple[str, ...] = ()
+    """Those among the silent ones of which srun reported the end: they were there, and were ended before they could write it."""
     refused: str = ""
     first_error: Line | None = None
     memory: Line | None = None
@@ -112,10 +115,20 @@ def gather(
         found = [_errors(_tail(s, limits.log_tail_lines)) for s in sources(part, kind="node", attempt=attempt)]
     memory = memory or next((line for lines in found for line in lines if _MEMORY.search(line.text)), None)
     errors, echoes = _told_apart(found)
+    first = next(iter((*errors, *echoes)), None)
     return Clues(
-        ranks, silent, refused, next(iter((*errors, *echoes)), None), memory, len(logs), bool(batch), shown, errors, echoes, said,
+        ranks, silent, _reported(silent, batch_lines), refused, first, memory, len(logs), bool(batch), shown, errors, echoes, said,
         _unseen(logs, read, limits), compared(part.attempt(attempt).root),
     )  # fmt: skip
+
+
+def _reported(hosts: tuple[str, ...], batch: list[Line]) -> tuple[str, ...]:
+    text = "\n".join(line.text for line in batch)
+    return tuple(
+        h
+        for h in hosts
+        if re.search(rf"^srun: error: {re.escape(h)}: tasks? .*: (?:Killed|Exited|Terminated)", text, re.MULTILINE)
+    )
 
 
 def _told_apart(found: list[list[Line]]) -> tuple[tuple[Line, ...], tuple[Line, ...]]:

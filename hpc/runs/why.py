@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hpc.plugins.playbook import BUILTIN, Playbook, Thresholds
-from hpc.runs.causes import Found, cause_of
+from hpc.runs.causes import PEER_SILENT, Found, cause_of
 from hpc.runs.clues import Clues
 from hpc.runs.diagnosis import WHO, Diagnosis
 from hpc.runs.logs import plain
@@ -108,10 +108,11 @@ def _ended(facts: Facts, state: RunState, clues: Clues, steps: Sequence[JobRow],
         lines = list(clues.batch_tail)
     mend = _mend(facts, state, clues, bool(memory))
     end = _end(state, clues, bool(memory))
-    cause = cause_of(state.end_class or state.cls, clues, memory if _by_slurm(steps) else "")
+    told = (state.evidence, state.message)
+    cause = cause_of(state.end_class or state.cls, clues, memory if _by_slurm(steps) else "", told)
     mend = _with_cause(mend, cause, first=state.cls == "error", instead=bool(memory))
     return Diagnosis(
-        _headline(state, bool(memory)), state.cls, found, mend, lines, end, cause, [*clues.unseen, *_NEVER_SEEN]
+        _headline(state, bool(memory), cause), state.cls, found, mend, lines, end, cause, [*clues.unseen, *_NEVER_SEEN]
     )
 
 
@@ -159,7 +160,9 @@ def _no_log(state: RunState, clues: Clues, limits: Thresholds) -> str:
     return f"the job {lasted}wrote nothing at all: the node could not open the log, most often because the storage root is not mounted there"
 
 
-def _headline(state: RunState, memory: bool) -> str:
+def _headline(state: RunState, memory: bool, cause: Found | None) -> str:
+    if cause is not None and cause.id == PEER_SILENT.id:
+        return PEER_SILENT.words
     words = {
         "preempted": "preempted: a job of higher priority took the nodes",
         "timeout": "the time limit was reached",

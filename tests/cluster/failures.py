@@ -51,7 +51,7 @@ FAILURES: tuple[Failure, ...] = (
     Failure("missing-file", "missing-file", "likely", "--train-data", "nowhere/rows.jsonl", script=python("open('nowhere/rows.jsonl')")),
     Failure("import-error", "import-error", "likely", "tp runtime ls", "nowhere_to_be_found", script=python("import nowhere_to_be_found")),
     Failure("disk-full", "disk-full", "likely", "tp gc", "No space left",
-            script=python("with open('/dev/full', 'wb') as f:", "    f.write(b'x' * 100_000)")),
+            script=python("with open('/dev/shared.bin', 'wb') as f:", "    f.write(b'x' * (200 << 20))")),  # the container's own small tmpfs
     Failure("port-clash", "port-clash", "likely", "MASTER_PORT", "already in use",
             script=python("import socket", "a, b = socket.socket(), socket.socket()", "a.bind(('127.0.0.1', 0))", "b.bind(a.getsockname())")),
     Failure("crashed", "crashed", "possible", "another runtime", "segmentation fault", script=python("import ctypes", "ctypes.string_at(0)")),
@@ -70,7 +70,7 @@ FAILURES: tuple[Failure, ...] = (
             settings={"learning_rate": 1e-46, "max_steps": 2}, training=True),
     Failure("wrong-shape", "wrong-shape", "likely", "vocabulary", "cannot be multiplied",
             lines=("import torch", "torch.zeros(2, 576) @ torch.zeros(64, 49152)"), training=True),
-    Failure("hung-collective", "hung-collective", "likely", "kill -USR1", "a peer was lost", lines=SILENT, training=True),
+    Failure("hung-collective", "hung-collective", "likely", "kill -USR1", "Timed out waiting", lines=SILENT, training=True),
 )  # fmt: skip
 
 

@@ -90,4 +90,5 @@ def scrubbed(text: str, lab: Lab) -> str:
     ):
         text = text.replace(str(path), name)
     text = re.sub(r"/var/cache/\S*?/deps-[0-9a-f]+", "/dependencies", text)
+    text = re.sub(r"/var/cache/\S*?/(\S+\.sif)", r"/images/\1", text)
     return text.replace(os.uname().nodename, "login")
