@@ -262,6 +262,7 @@ def _spec_faults(
 
     from hpc.spec.jobspec import parse
     from hpc.spec.profiles import PlacedPool, Placement, ProfileShape
+    from hpc.submit.engine import SPLITS, add_columns
     from hpc.submit.flags import Flags, Locked, document
 
     locked = Locked(
@@ -275,13 +276,18 @@ def _spec_faults(
         provenance={"core_version": tuneplane.__version__},
     )
     placement = Placement("any", (PlacedPool("all", "any", ProfileShape()),), {})
+    faults = []
+    try:
+        add_columns({name: {} for name in SPLITS}, Flags(), config)
+    except Refusal as refusal:
+        faults.append(refusal)
     try:
         spec = parse(document(Flags(), config, locked, placement, recipe.configured(config, version)))
     except Refusal as refusal:
-        return [refusal]
+        return [*faults, refusal]
     except Refusals as refusals:
-        return refusals.items
-    return _plugin_faults(spec, recipe)
+        return [*faults, *refusals.items]
+    return faults + _plugin_faults(spec, recipe)
 
 
 def _locked_plugins(experiment: Experiment) -> list[dict[str, Any]]:

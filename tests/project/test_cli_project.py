@@ -179,6 +179,19 @@ def test_an_unread_key_is_answered_with_the_nearest_one(lab: Path, tp: Any) -> N
     }
 
 
+def test_what_columns_mean_is_looked_at_with_the_rest(lab: Path, tp: Any) -> None:
+    tp("new", "e", "--method", "deepspeed/sft")
+    config = lab / "experiments" / "e" / "config.yaml"
+    text = config.read_text()
+    config.write_text(text.replace('  train: {path: ""}', '  train: {path: "x", columns: {input: q}, splitt: y}'))
+    assert errors(tp("validate", "e", "--json")[1]) == [
+        ("E-DATA-005", "config.yaml: data.train.columns"),
+        ("E-SPEC-012", "spec.data.train.splitt"),
+    ]
+    config.write_text(text.replace('  train: {path: ""}', '  train: {path: "x", columns: {input: q, output: a}}'))
+    assert errors(tp("validate", "e", "--json")[1]) == []
+
+
 def test_a_program_of_ones_own_may_have_any_config(lab: Path, tp: Any) -> None:
     tp("new", "e", "--method", "custom/custom")
     (lab / "experiments" / "e" / "config.yaml").write_text("anything: {goes: [1, 2]}\n")
