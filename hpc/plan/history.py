@@ -10,6 +10,7 @@ import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from hpc.runs.records import instant, numbers
 
 MOST_RUNS: Final = 300
 """The newest runs that are looked at."""
+ENOUGH_ALIKE: Final = 20
+"""Runs of the same kind whose metrics are read."""
 ENOUGH: Final = 3
 """From so many runs on, a band is their spread; of fewer it is widened by the spread of their steps."""
 SAME: Final = ("zero_stage", "precision", "gradient_checkpointing")
@@ -58,7 +61,8 @@ class Band:
 def similar(root: StorageRoot, launch: Mapping[str, Any], recipe: str, *, most: int = MOST_RUNS) -> list[Past]:
     """Finished runs like the one that `launch` describes, newest first."""
     wanted = _kind(launch, recipe)
-    return [past for run in _newest(root, most) if (past := _past(run, wanted)) is not None]
+    found = (past for run in _newest(root, most) if (past := _past(run, wanted)) is not None)
+    return list(islice(found, ENOUGH_ALIKE))
 
 
 def _newest(root: StorageRoot, most: int) -> Iterator[RunPaths]:

@@ -68,6 +68,13 @@ def test_only_finished_runs_of_the_same_recipe_model_shape_and_settings_count(ma
     assert first.beside_s == pytest.approx(120 - stepping)
 
 
+def test_of_many_such_runs_the_newest_twenty_are_read(make: Make, tmp_path: Path) -> None:
+    for number in range(1, 24):
+        make(number)
+    assert len(similar(StorageRoot(tmp_path), LAUNCH, "deepspeed/sft")) == 20
+    assert len(similar(StorageRoot(tmp_path), LAUNCH, "deepspeed/sft", most=5)) == 5
+
+
 def past(speed: float, beside: float = 10.0) -> Past:
     return Past("r", "a", speed, speed * 0.8, speed * 1.25, beside, {}, {}, ())
 

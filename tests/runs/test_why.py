@@ -242,6 +242,45 @@ def test_logs_that_may_not_be_read_are_no_crash(make_run: Make) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "cause", "confidence"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "gpu-out-of-memory", "likely"),
+        ("OSError: [Errno 122] Disk quota exceeded", "disk-full", "likely"),
+        (
+            "ImportError: libcudart.so.13: cannot open shared object file: No such file or directory",
+            "import-error",
+            "likely",
+        ),
+        ("PermissionError: [Errno 13] Permission denied: '/data/x'", "no-permission", "likely"),
+        ("RuntimeError: Error(s) in loading state_dict: size mismatch for lm_head.weight", "wrong-shape", "likely"),
+        ("E-TRAIN-023 rows.jsonl:7: it has no token to learn from", "bad-rows", "certain"),
+        ("E-TRAIN-014 hyperparams.precision: this GPU has no bf16", "refused-e-train-014", "certain"),
+        (
+            "[rank0]:[E ProcessGroupNCCL.cpp] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7) error: timeout",
+            "hung-collective",
+            "likely",
+        ),
+        ("KeyError: 'loss'", "program-error", "likely"),
+    ],
+)
+def test_a_line_means_its_cause(make_run: Make, line: str, cause: str, confidence: str) -> None:
+    found = why(failed(make_run, line))
+    assert found.cause is not None
+    assert (found.cause.id, found.cause.confidence) == (cause, confidence)
+    assert found.cause.evidence == (("rank 0", line),)
+
+
+def test_the_program_s_error_wins_over_what_slurm_says_of_its_end(make_run: Make) -> None:
+    maker = failed(make_run, "ValueError: bad row 7")
+    (maker.run.batch / "0.log").write_text(
+        "slurmstepd: error: *** STEP 100.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***\nsrun: error: n2: task 1: Killed\n"
+    )
+    found = why(maker)
+    assert found.cause is not None
+    assert found.cause.evidence == (("rank 0", "ValueError: bad row 7"),)
+
+
+@pytest.mark.parametrize(
     ("step", "words"),
     [
         (("aa", "HOME PATH"), "the same in the batch step and in 1 node step"),
