@@ -15,7 +15,7 @@ from tuneplane.record.digest import digest_bytes
 from hpc.errors import Refusal
 from hpc.spec.durations import parse_time
 from hpc.submit import directives, template
-from hpc.submit.launchplan import is_per_node
+from hpc.submit.launchplan import is_per_node, kind_of
 from hpc.submit.pieces import Piece
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _warning_signal(prepared: Prepared) -> str | None:
 
         asked = parse_signal(str(prepared.options["signal"]))
         return format_signal(asked) if asked.batch else f"B:{asked.name}@{asked.lead_s}"
-    if is_per_node(prepared.recipe):
+    if kind_of(prepared.recipe) == "node":
         return None
     return f"B:USR2@{prepared.records['launch.json']['policies']['lead_s']}"
 

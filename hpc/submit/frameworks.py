@@ -40,22 +40,23 @@ def bound(root: StorageRoot, site: Site, recipe: Recipe, locked: Sequence[Mappin
     return [*out, {"id": version.id, "version": version.version, "digest": version.digest}]
 
 
-def _wanted(
-    spec: JobSpec, recipe: Recipe, document: Mapping[str, Any], *, inputs: Iterable[str], digest: str, runtime_id: str
+def _job(
+    spec: JobSpec, recipe: Recipe, document: Mapping[str, Any], launch: Mapping[str, Any], runtime: Mapping[str, Any]
 ) -> Wanted:
-    version, given = spec.spec.framework.version, frozenset(inputs)
-    first = spec.spec.resources.pools[0]
+    """The job as an integration sees it; of `launch` only the names of its inputs count."""
+    version, given = spec.spec.framework.version, launch.get("inputs") or {}
+    pools = spec.spec.resources.pools
     return Wanted(
         framework=recipe.framework,
         methods=(recipe.id, f"{recipe.framework}/{recipe.typed.name}"),
         engine=recipe.engine,
-        runtime_id=runtime_id,
-        runtime_digest=digest,
+        runtime_id=spec.spec.framework.runtime_id or recipe.runtime_id(version),
+        runtime_digest=str(runtime.get("sha256") or ""),
         orchestrator=recipe.orchestrator,
         inputs=tuple(name for name in INPUTS if name in given),
-        nodes=sum(p.nodes for p in spec.spec.resources.pools),
-        gpus_per_node=first.gpus_per_node,
-        world_size=sum(p.nodes * p.ranks for p in spec.spec.resources.pools),
+        nodes=sum(p.nodes for p in pools),
+        gpus_per_node=pools[0].gpus_per_node,
+        world_size=sum(p.nodes * p.ranks for p in pools),
         hyperparams=recipe.resolve(dict(spec.spec.hyperparams), version),
         paths={name: param.path_for(name, version) for name, param in recipe.typed.params.items()},
         spec=document,
@@ -73,14 +74,6 @@ def prepared_plan(
     files = {entry.path: entry.size for entry in version.files}
     identity = {"id": version.id, "version": version.version, "digest": version.digest}
     return compile_plan(version.content, files, identity, _job(spec, recipe, document, data, runtime))
-
-
-def _job(
-    spec: JobSpec, recipe: Recipe, document: Mapping[str, Any], launch: Mapping[str, Any], runtime: Mapping[str, Any]
-) -> Wanted:
-    runtime_id = spec.spec.framework.runtime_id or recipe.runtime_id(spec.spec.framework.version)
-    digest = str(runtime.get("sha256") or "")
-    return _wanted(spec, recipe, document, inputs=launch.get("inputs") or {}, digest=digest, runtime_id=runtime_id)
 
 
 def admitted_plan(

@@ -130,7 +130,7 @@ def limit_refusals(
                 allowed=str(limits.nodes),
             )
         )
-    if options.get("array") and not is_per_node(recipe) and not swept:
+    if options.get("array") and kind_of(recipe) != "node" and not swept:
         out.append(
             Refusal(
                 "E-SUBMIT-065", "this recipe trains one model a job", field="spec.slurm.array", found=options["array"]
