@@ -173,6 +173,9 @@ def status(run: str, metric: str, maximise: bool, limit: int, owner: str, as_jso
     counts = ", ".join(f"{n} {word}" for word, n in sorted(found.counts().items()))
     click.echo(f"{found.run.run_id}  {found.run.exp}  {len(found.rows)} variants: {counts}")
     click.echo(table(lines, ["#", *names, "STATE", "STEP", found.metric, "BEST"]))
+    if (best := found.ranked[0]).best is not None and best.state == "done":
+        settings = " ".join(f"--set {name}={value}" for name, value in best.variant.items())
+        click.echo(escaped(f"the best so far alone: tp submit {found.run.exp} {settings}"), err=True)
     if len(rows) < len(found.rows):
         click.echo(f"{len(rows)} of {len(found.rows)} variants; -n 0 shows all", err=True)
 

@@ -301,7 +301,9 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     placement = _placement(around, experiment, flags)
     hyperparams = {**recipe.configured(config, version), **parse_settings(list(flags.settings))}
     hyperparams, unfit = sweeps.begin(flags.sweep, recipe, version, hyperparams)
-    spec = parse(document(flags, config, locked, placement, hyperparams))
+    trained, left_out = sweeps.alone(flags.sweep, config)
+    warnings += left_out
+    spec = parse(document(flags, trained, locked, placement, hyperparams))
     fleet = fleet_of(around.site, placement)
     profiles = tuple(around.site.profiles[p.profile] for p in placement.pools)
     options = merged_options(spec, around.site, profiles[0])

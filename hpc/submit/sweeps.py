@@ -127,6 +127,19 @@ def begin(
     return base, variant_refusals(sweep, recipe, version, base)
 
 
+def alone(table: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """(the config without what would follow a run, what was left out): the best of a sweep is known only when all of it is there."""
+    lifecycle = config.get("lifecycle")
+    asked = ["eval"] if config.get("eval") else []
+    asked += ["lifecycle.on_success"] if isinstance(lifecycle, Mapping) and lifecycle.get("on_success") else []
+    if not table or not asked:
+        return config, []
+    kept = {key: value for key, value in config.items() if key != "eval"}
+    if isinstance(lifecycle, Mapping):
+        kept["lifecycle"] = {key: value for key, value in lifecycle.items() if key != "on_success"}
+    return kept, [f"nothing follows an element of a sweep: {' and '.join(asked)} of config.yaml left out"]
+
+
 def records(
     table: Mapping[str, Any], options: Mapping[str, Any], inputs: Mapping[str, Any], fleet: str
 ) -> dict[str, Any]:

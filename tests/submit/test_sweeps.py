@@ -153,7 +153,11 @@ def test_every_bad_value_is_named_once_and_nothing_is_written(lab: tuple[Lab, An
     made, fake = lab
     done = sweep(made, "-g", "height=1,-5,2000", "-g", "wide=1,2", ok=False)
     assert done.returncode == 1
-    assert sorted(faults(done), key=str) == [("E-CATALOG-010", "wide=1"), ("E-CATALOG-012", -5), ("E-CATALOG-012", 2000)]
+    assert sorted(faults(done), key=str) == [
+        ("E-CATALOG-010", "wide=1"),
+        ("E-CATALOG-012", -5),
+        ("E-CATALOG-012", 2000),
+    ]
     assert (made.runs(), fake.calls("sbatch")) == ([], [])
 
 
@@ -169,6 +173,21 @@ def test_a_plain_array_of_a_training_recipe_stays_refused(lab: tuple[Lab, Any]) 
     made, _ = lab
     errors = made.refused("--profile", "gpu", "--array", "0-3%1")
     assert [e["code"] for e in errors] == ["E-SUBMIT-065"]
+
+
+def test_what_would_follow_a_run_is_left_out_with_a_word(lab: tuple[Lab, Any]) -> None:
+    made, _ = lab
+    config = made.project / "experiments/job/config.yaml"
+    config.write_text(
+        config.read_text() + "\nlifecycle: {on_success: [export], max_attempts: 2}\neval: {suites: [behaviour]}\n"
+    )
+    made.commit()
+    done = sweep(made, "-g", heights(2))
+    assert "nothing follows an element of a sweep: eval and lifecycle.on_success of config.yaml left out" in done.stderr
+    spec = json.loads((Path(json.loads(done.stdout)["run_dir"]) / "work/.tuneplane/jobspec.json").read_text())["spec"]
+    assert spec["lifecycle"]["max_attempts"] == 2
+    assert "evaluation" not in spec
+    assert faults(sweep(made, "-g", heights(3), "--then", "export", ok=False))[0][0] == "E-SUBMIT-095"
 
 
 def test_a_sweep_needs_a_slurm(lab: tuple[Lab, Any]) -> None:
