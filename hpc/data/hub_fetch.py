@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuneplane.record.digest import PREFIX
-from tuneplane.record.files import fsync_dir
 
 from hpc.data.hub_choice import RemoteFile
 from hpc.data.hub_client import Hub
@@ -85,7 +84,10 @@ def content_digest(path: str | os.PathLike[str], digest: str) -> str:
 
 
 def fetch(way: Way, repo: Repo, commit: str, file: RemoteFile) -> None:
-    """Bring one file into the blobs. Raises Refusal E-HUB-010 … E-HUB-017, E-STORE-02x, Stopped."""
+    """Bring one file into the blobs, its bytes durable; its name is when the caller makes the folder so.
+
+    Raises Refusal E-HUB-010 … E-HUB-017, E-STORE-02x, Stopped.
+    """
     final = way.cache.blobs(repo) / blob_name(file.digest)
     part = _Part(final, file)
     try:
@@ -163,7 +165,6 @@ def _settle(part: _Part, final: Path, file: RemoteFile) -> None:
     except PermissionError:
         # In a sticky folder another user's file stays: theirs is the same bytes, or the caller says that it is not.
         part.discard()
-    fsync_dir(final.parent)
 
 
 def _wrong(file: RemoteFile, found: str, allowed: str) -> Refusal:

@@ -30,7 +30,8 @@ LAG_S: Final = 75.0
 def share_folder(path: Path, mode: int = SHARED) -> None:
     """Make sure that `path` is a real folder with at least this mode, whoever made it. Its parent exists.
 
-    A new one gets its mode before it gets its name, so that no other user meets it closed. Raises Refusal E-STORE-010, E-STORE-02x.
+    A new one gets its mode before it gets its name, so that no other user meets it closed. Its name is not made durable: a cache whose host
+    fails then lacks what is fetched again. Raises Refusal E-STORE-010, E-STORE-023 (made on another node and not seen here), E-STORE-02x.
     """
     try:
         found = os.lstat(path)
@@ -58,7 +59,6 @@ def _make(path: Path, mode: int) -> None:
                     text = "was made on another node and is not seen on this one yet"
                     raise Refusal(NOT_SEEN, text, field=str(path), hint="run it again in a minute") from exc
                 raise
-        files.fsync_dir(path.parent)
     except OSError as exc:
         raise refusal(exc, path, "create the folder") from exc
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuneplane.record.files import fsync_dir
+
 from hpc.data.hub_choice import Choice, RemoteFile, choose
 from hpc.data.hub_claims import Claim, claim
 from hpc.data.hub_client import Hub
@@ -188,6 +190,8 @@ def _files(
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
+    with suppress(OSError):  # a mount that cannot do it loses names, which the next prefetch brings back
+        fsync_dir(cache.blobs(repo))
     tell()
     return count, sum(job.result() for job in jobs)
 
