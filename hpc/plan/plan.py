@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,7 +58,9 @@ class Plan:
 
     @property
     def tokens(self) -> float | None:
-        """Tokens of the whole run."""
+        """Tokens of the whole run; None where the model draws its own."""
+        if self.method.endswith("/grpo"):
+            return None
         steps = self.batches.total_steps if self.batches else None
         return (
             steps * self.batches.global_batch * self.rows.mean_tokens if steps and self.batches and self.rows else None
@@ -106,7 +108,7 @@ def make(around: InProject, experiment: Experiment, judged: Judged) -> Plan:
         return plan
     where = _Where(experiment, f"{prepared.work}/{experiment.rel}")
     method = plan.method.rpartition("/")[2]
-    _rows(plan, launch, past, where, int(hyperparams["max_length"]))
+    _rows(plan, launch, method, past, where)
     plan.batches = batches(hyperparams, method, plan.ranks, plan.rows.rows if plan.rows else None)
     _memory(plan, prepared, method, past, where)
     _disk(plan, around, int(hyperparams["keep_checkpoints"]))
@@ -135,8 +137,8 @@ def _sources(source: Mapping[str, Any], where: _Where) -> list[Source]:
     return [Source(str(p), p, p.stat().st_size) for p in paths if is_data(p.name) and p.is_file()]
 
 
-def _rows(plan: Plan, launch: Mapping[str, Any], past: list[Past], where: _Where, max_length: int) -> None:
-    source = launch["inputs"].get("train")
+def _rows(plan: Plan, launch: Mapping[str, Any], method: str, past: list[Past], where: _Where) -> None:
+    source, max_length = launch["inputs"].get("train"), int(launch["hyperparams"]["max_length"])
     if not source or source.get("from") or not source.get("path"):
         plan.unknown.append("rows and tokens: there is no training data to look at yet")
         return
@@ -150,6 +152,11 @@ def _rows(plan: Plan, launch: Mapping[str, Any], past: list[Past], where: _Where
     )
     if plan.rows is None:
         plan.unknown.append("rows and tokens: no row of the training data could be read")
+    elif not plan.rows.exact and method in memory.ROWS_OF:
+        pair = memory.ROWS_OF[method]  # a sample looks at the chosen answer alone
+        plan.rows = replace(
+            plan.rows, mean_tokens=plan.rows.mean_tokens * pair, how=f"{plan.rows.how}, for both answers"
+        )
 
 
 def _memory(plan: Plan, prepared: Prepared, method: str, past: list[Past], where: _Where) -> None:
@@ -184,11 +191,16 @@ def _calibrated(model: ModelFacts, method: str, past: list[Past], plan: Plan) ->
     """Measured by forecast, of earlier runs of this model and shape; a run whose row lengths are not known is left out."""
     out = []
     for p in past:
-        measured_bytes = p.memory.get("gpu_reserved", 0) if plan.gpus else p.memory.get("rss_peak", 0)
+        # What torch reserved on a GPU does not hold CUDA's context.
+        reserved = p.memory.get("gpu_reserved", 0)
+        taken = (reserved + memory.GPU_PROCESS if reserved else 0) if plan.gpus else p.memory.get("rss_peak", 0)
         longest = next((rows.longest_tokens for f in p.caches if (rows := _of_cache(f, p))), 0)
-        if measured_bytes and longest:
-            setting = Setting.of(p.hyperparams, method, world=plan.ranks, gpu=plan.gpus > 0, length=longest)
-            out.append(measured_bytes / memory.forecast(model, setting).total)
+        if taken and longest:
+            try:
+                setting = Setting.of(p.hyperparams, method, world=plan.ranks, gpu=plan.gpus > 0, length=longest)
+            except (KeyError, TypeError, ValueError):
+                continue  # another release's, or another user's fancy
+            out.append(taken / memory.forecast(model, setting).total)
     return out
 
 
@@ -197,9 +209,9 @@ def _of_cache(folder: Path, past: Past) -> Rows | None:
 
     try:
         digest = str(read_json(folder / "meta.json")["source_sha256"])
+        return from_caches([folder], {digest}, int(past.hyperparams["max_length"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return from_caches([folder], {digest}, int(past.hyperparams["max_length"]))
 
 
 def _available(plan: Plan, prepared: Prepared) -> int:
@@ -223,5 +235,7 @@ def _disk(plan: Plan, around: InProject, keep: int) -> None:
 def _time(plan: Plan, past: list[Past]) -> None:
     if plan.tokens:
         plan.band = history.walltime(past, plan.tokens)
-    if plan.band is None:
+    if plan.method.endswith("/grpo"):
+        plan.unknown.append("tokens and time: how long the answers will be is not known before they are drawn")
+    elif plan.band is None:
         plan.unknown.append("time and GPU-hours: no earlier run of this recipe, model and shape has ended well here")

@@ -112,6 +112,24 @@ def test_a_model_that_cannot_be_read_costs_the_memory_forecast_alone(lab: Lab) -
     assert any(text.startswith("memory: config.json") for text in found["unknown"])
 
 
+def test_pairs_count_both_answers_and_what_a_model_draws_is_not_known(lab: Lab) -> None:
+    pair = {"prompt": "a", "chosen": "b" * 39, "rejected": "c"}
+    lab.rows.write_text("".join(json.dumps(pair) + "\n" for _ in range(100)))
+    for method in ("dpo", "grpo"):
+        lab.tp("new", method, "--method", f"deepspeed/{method}")
+    subprocess.run("git add -A && git commit -q -m x", shell=True, cwd=lab.project, env=lab.env, check=True)
+    words = ["--json", "--profile", "cpu", "--model", str(lab.model), "--train-data", str(lab.rows)]
+    dpo, grpo = (json.loads(lab.tp("plan", m, *words).stdout) for m in ("dpo", "grpo"))
+    assert (dpo["rows"]["mean_tokens"], "for both answers" in dpo["rows"]["how"]) == (
+        2 * grpo["rows"]["mean_tokens"],
+        True,
+    )
+    steps, batch = dpo["batches"]["total_steps"], dpo["batches"]["global_batch"]
+    assert (steps * batch >= 100, dpo["tokens"]) == (True, steps * batch * dpo["rows"]["mean_tokens"])
+    assert (grpo["tokens"], grpo["time"]) == (None, None)
+    assert any("before they are drawn" in text for text in grpo["unknown"])
+
+
 def test_a_recipe_without_the_engine_s_parameters_is_not_forecast(lab: Lab) -> None:
     lab.tp("new", "own", "--method", "custom/custom")
     subprocess.run("git add -A && git commit -q -m x", shell=True, cwd=lab.project, env=lab.env, check=True)
