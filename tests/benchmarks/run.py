@@ -13,6 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import audits
 import commands
 import datarows
 import evaluating
@@ -22,15 +23,15 @@ import pieces
 import report
 import scene
 import shelves
-from timing import Environment
 import sweeping
 import training
+from timing import Environment
 
 MEASURES = (
     "help",
     "submit",
-    "status",
     "sweep",
+    "status",
     "together",
     "verification",
     "kernel",
@@ -42,6 +43,7 @@ MEASURES = (
     "filter",
     "data",
     "registry",
+    "runs",
 )
 
 
@@ -50,9 +52,9 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
     return {
         "help": lambda: commands.help_page(folder, env),
         "submit": lambda: commands.submission(scene.slurm_place(folder / "submit", env, conf)),
+        "sweep": lambda: sweeping.sweeps(folder, env, conf),
         "status": lambda: commands.status(scene.slurm_place(folder / "status", env, conf)),
         "together": lambda: commands.together(folder, env),
-        "sweep": lambda: sweeping.sweeps(folder, env, conf),
         "verification": lambda: pieces.verification(folder),
         "kernel": lambda: pieces.kernel(folder),
         "audit": lambda: pieces.audit(folder, env),
@@ -63,6 +65,7 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
         "filter": lambda: filtering.filtering(folder, large=large),
         "data": lambda: datarows.datasets(folder, large=large),
         "registry": lambda: shelves.shelves(folder, large=large),
+        "runs": lambda: audits.runs(folder, large=large),
     }
 
 
@@ -73,7 +76,7 @@ def main() -> int:
     parser.add_argument(
         "--large",
         action="store_true",
-        help="also what takes minutes: ten million records, a registry of 100,000 versions",
+        help="also what takes minutes: ten million records, a registry of 100,000 versions, 10,000 audited runs",
     )
     options = parser.parse_args()
     if unknown := set(options.names) - set(MEASURES):

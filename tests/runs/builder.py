@@ -43,6 +43,7 @@ class RunMaker:
     ran: str = ""
     """What the batch script said of its own digest; the report states it."""
     admitted_as: str = "advisory"
+    weights: bytes = b"weights"
     spec: dict[str, Any] = field(default_factory=lambda: {"apiVersion": "tuneplane/v1", "metadata": {"name": "sft"}})
 
     @property
@@ -218,7 +219,7 @@ class RunMaker:
 
     def _report(self, number: int, end: dict[str, Any]) -> str:
         out = self.run.attempt(number).out
-        (out / "adapter.safetensors").write_bytes(b"weights")
+        (out / "adapter.safetensors").write_bytes(self.weights)
         (out / "result.json").write_bytes(b'{"loss": 0.5}')
         earlier = []
         for n in range(number):
@@ -227,12 +228,14 @@ class RunMaker:
                 __import__("json").loads(path.read_text()) if path.exists() else {"attempt": n, "class": "lost"}
             )
         report = {
-            "schema": schemas.REPORT, "run_id": self.run_id, "owner": self.owner, "exp": self.exp, "status": "done",
+            "schema": schemas.REPORT, "run_id": self.run_id, "owner": self.owner, "exp": self.spec["metadata"]["name"], "status": "done",
             "ended_at": end["ended_at"], "attempts": [*earlier, end], "spec_digest": digest_json(self.spec),
             "package_digest": self.package_digest, "admission": self.admitted_as, "provenance": {"core_version": "0.4.0"},
             "result": {"loss": 0.5}, "script_sha256": self.ran,
             "artifacts": [
-                {"kind": "exports", "path": "adapter.safetensors", "size": 7, "sha256": digest_bytes(b"weights")},
+                {
+                    "kind": "exports", "path": "adapter.safetensors", "size": len(self.weights), "sha256": digest_bytes(self.weights),
+                },
             ],
         }  # fmt: skip
         data = pretty_bytes(report)
