@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuneplane.contract.layout import RUN_ID, SEGMENT, RunPaths, StorageRoot
+from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal
 from hpc.runs.records import numbers, read_facts
@@ -86,7 +87,8 @@ def resolve(root: StorageRoot, prefix: str, owner: str, *, newest: bool = False)
     """The one run that `prefix` means: a run id, the beginning of one, an experiment, or the beginning of one.
 
     An exact name wins over a beginning. Where an experiment has several runs, `newest` takes the one submitted last. An empty prefix is the
-    newest run of all. `EXPERIMENT/RUN_ID` is looked up, not searched: a shared run lies in folders that others may pass and not list.
+    newest run of all. `EXPERIMENT/RUN_ID` is looked up, not searched: a shared run lies in folders that others may pass and not list. Any other path
+    is an experiment's in its project: nested experiments with one last part share a folder, and only their paths tell them apart.
     Raises Refusal E-RUNS-001 (none), E-RUNS-002 (several, listed in `allowed`), E-RUNS-003 (no runs), E-RUNS-004 (not this user's to read).
     """
     exp, _, run_id = prefix.rpartition("/")
@@ -98,6 +100,8 @@ def resolve(root: StorageRoot, prefix: str, owner: str, *, newest: bool = False)
         raise Refusal("E-RUNS-003", f"{owner} has no runs in {root.path}")
     if not prefix:
         return _newest(root, owner, spots)
+    if "/" in prefix:
+        return _by_path(root, prefix, owner, spots, newest=newest)
     of_experiment = [s for s in spots if s[0] == prefix]
     by_id = [s for s in spots if s[1] == prefix]
     if not by_id and not of_experiment:
@@ -112,6 +116,25 @@ def resolve(root: StorageRoot, prefix: str, owner: str, *, newest: bool = False)
     if len(fits) > 1:
         raise _ambiguous(prefix, fits)
     return _readable(root.run(owner, fits[0][0], fits[0][1]))
+
+
+def _by_path(root: StorageRoot, path: str, owner: str, spots: list[Spot], *, newest: bool) -> RunPaths:
+    """The run of the experiment at `path` of its project, with or without `experiments/` before it."""
+    leaf, wanted = path.rpartition("/")[2], {path, f"experiments/{path}"}
+    fits = [s for s in spots if s[0] == leaf and _source(root.run(owner, s[0], s[1])) in wanted]
+    if not fits:
+        raise Refusal("E-RUNS-001", f"no run of {owner} was made from an experiment at {path!r}", found=path)
+    if len(fits) > 1 and not newest:
+        raise _ambiguous(path, fits)
+    return _readable(_newest(root, owner, fits))
+
+
+def _source(run: RunPaths) -> str:
+    """The experiment's path in its project, "" where the package does not say."""
+    try:
+        return str(read_json(run.jobspec)["spec"]["source"]["exp"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _readable(run: RunPaths) -> RunPaths:

@@ -95,3 +95,29 @@ def test_what_is_no_run_is_left_out(runs: StorageRoot) -> None:
     assert sorted(s[1] for s in scan(runs, ME)) == ["run-aa01", "run-aa02", "run-bb01", "run-cc01"]
     assert [r.run_id for r in all_runs(runs, ME)] == ["run-cc01", "run-aa01", "run-aa02", "run-bb01"]
     assert owners(runs) == [ME]
+
+
+def test_nested_experiments_with_one_last_part_are_told_apart_by_their_paths(root: StorageRoot, make_run: Make) -> None:
+    """`a/b` and `c/b` share the folder `b`; a bare `b` means whichever was last."""
+    for at, (run_id, source) in enumerate(
+        [
+            ("run-aa01", "experiments/a/b"),
+            ("run-aa02", "experiments/c/b"),
+            ("run-aa03", "experiments/a/b"),
+            ("run-aa04", "smoke/b"),
+        ]
+    ):
+        spec = {"apiVersion": "tuneplane/v1", "metadata": {"name": "b"}, "spec": {"source": {"exp": source}}}
+        make_run(run_id, "b", clock=100.0 * at, spec=spec).package().submit()
+    for typed, found in (
+        ("c/b", "run-aa02"), ("experiments/c/b", "run-aa02"), ("smoke/b", "run-aa04"), ("b/run-aa01", "run-aa01"),
+    ):  # fmt: skip
+        assert resolve(root, typed, ME).run_id == found
+    assert resolve(root, "a/b", ME, newest=True).run_id == "run-aa03"
+    with pytest.raises(Refusal) as several:
+        resolve(root, "a/b", ME)
+    assert (several.value.code, "run-aa02" in several.value.allowed) == ("E-RUNS-002", False)
+    with pytest.raises(Refusal) as none:
+        resolve(root, "x/b", ME)
+    assert none.value.code == "E-RUNS-001"
+    assert resolve(root, "b", ME, newest=True).run_id == "run-aa04"
