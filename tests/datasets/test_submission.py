@@ -61,6 +61,11 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
+    yield from laid_out()
+
+
+def laid_out() -> Iterator[Lab]:
+    """A lab with planted data, gone after use."""
     folder = Path(tempfile.mkdtemp(prefix="tp-data-lab-"))
     lab = Lab(folder)
     lab.tp("site", "init", str(lab.storage), "--name", "lab")
