@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract import schemas
+from tuneplane.contract.hosts import expand
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.digest import digest_json
 from tuneplane.record.events import EventWriter
@@ -17,6 +18,7 @@ from tuneplane.record.times import parse_utc
 
 from hpc.errors import Refusal
 from hpc.slurm.commands import Slurm
+from hpc.submit.badnodes import known_suspects
 from hpc.submit.batchscript import Script, make_script
 from hpc.submit.intents import Intent, IntentBook, Submitter, find_job, settle_open
 from hpc.submit.pieces import Piece
@@ -145,7 +147,15 @@ def dispatch(
     book.settle(intent, "submitted", facts["job_id"])
     if recorded:
         _tell(run, first, facts, "submitted as", clock.now)
-    return Submitted(run, fleet.kind, facts["job_id"], intent.job_name, prepared.warnings, script)
+    warned = (*prepared.warnings, *(_bad_nodes(prepared, clock) if slurm else ()))
+    return Submitted(run, fleet.kind, facts["job_id"], intent.job_name, warned, script)
+
+
+def _bad_nodes(prepared: Prepared, clock: Clock) -> list[str]:
+    """Nodes that ended earlier attempts of the experiment and that this job may meet again (P76)."""
+    left_out = expand(str(prepared.options.get("exclude") or ""))
+    found = known_suspects(prepared.run.root.parent, parse_utc(clock.now()).timestamp())
+    return [suspect.text for suspect in found if suspect.node not in left_out]
 
 
 def _adopt(root: StorageRoot, user: str, intent: Intent, facts: dict[str, Any], now: Callable[[], str]) -> None:
