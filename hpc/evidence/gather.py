@@ -92,11 +92,18 @@ def _registry(root: StorageRoot, logged: Known, out: Gathered) -> None:
         entry, digest = entries[-1], found.get(path)
         if digest is not None and digest != entry.fact.digest:
             out.conflicts.append(Conflict(entry, f"was changed: logged {entry.fact.digest}, found {digest}"))
-        elif digest is None and not _hidden(path, out) and path.split("/")[0] in TREES:
+        elif digest is None and not _hidden(path, out) and _kept(root, path):
             out.conflicts.append(Conflict(entry, "is gone"))
         elif digest is None and not _hidden(path, out):
             out.gone.append(f"{REGISTRY}/{path}")
     out.fresh += [Fact("record", REGISTRY, p, d) for p, d in found.items() if (REGISTRY, p) not in logged]
+
+
+def _kept(root: StorageRoot, path: str) -> bool:
+    """Whether this record is never removed alone: seals, the admins' words, and a generation of a pointer whose other ones stand."""
+    folder, _, name = path.rpartition("/")
+    pointer = _NUMBERED.fullmatch(name) is not None and os.path.isdir(root.registry / folder)
+    return path.split("/")[0] in TREES or pointer
 
 
 def _hidden(path: str, out: Gathered) -> bool:

@@ -161,6 +161,25 @@ def test_registry_records_are_logged_and_compared(lab: Lab) -> None:
     assert (found.code, found.json()["conflicts"][0]["message"]) == (2, "is gone")
 
 
+@pytest.mark.parametrize("place", ["plugins/{me}/p/.switch", "channels/{me}/m/stable", "activation/policy/playbook"])
+def test_the_newest_generation_of_a_pointer_is_missed_before_any_seal(lab: Lab, place: str) -> None:
+    """Else an older one would be in force again, and nobody would know until the next night's seal."""
+    pointer = lab.root.registry / place.format(me=ME)
+    pointer.mkdir(parents=True)
+    for number in (1, 2):
+        (pointer / f"{number}.json").write_text("{}")
+    assert lab.tp("log", "add").code == 0
+    (pointer / "2.json").unlink()
+    found = lab.tp("log", "add", "--json")
+    assert found.code == 2
+    assert [(c["path"], c["message"]) for c in found.json()["conflicts"]] == [
+        (f"{place.format(me=ME)}/2.json", "is gone")
+    ]
+    shutil.rmtree(pointer)
+    whole = lab.tp("log", "add", "--json")
+    assert whole.code == (2 if place.startswith("activation") else 0), "an owner may remove a package as a whole"
+
+
 def test_a_digest_is_proved_by_text_that_stands_alone(lab: Lab, tmp_path: Path) -> None:
     run = lab.make().done().run
     lab.tp("log", "add")
