@@ -99,6 +99,7 @@ def run_pieces(root: StorageRoot, run: RunPaths) -> Iterator[Piece]:
         part, place = run.element(int(index)), f"{prefix}/array/{index}"
         yield from _part(place, part)
         yield from _folder(f"{place}/events", part.events, ".jsonl")
+        yield from _folder(f"{place}/rungs", part.rungs, ".json")
         yield from (Piece(f"{place}/report.json", p) for p in [part.report] if os.path.lexists(p))
     for folder, names, files in os.walk(run.work, onerror=_raise):
         names.sort()

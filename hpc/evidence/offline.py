@@ -49,7 +49,7 @@ MODULES: Final = (
     "hpc", "hpc.errors", "hpc.errors.core", "hpc.evidence", "hpc.evidence.bundle", "hpc.evidence.entries", "hpc.evidence.facts",
     "hpc.evidence.judge", "hpc.evidence.merkle", "hpc.evidence.note", "hpc.evidence.offline", "hpc.evidence.proof", "hpc.runs",
     "hpc.runs.audit", "hpc.runs.checks", "hpc.runs.claims", "hpc.runs.evidence", "hpc.runs.followed", "hpc.runs.lives", "hpc.runs.records",
-    "hpc.runs.trees", "hpc.spec", "hpc.spec.arrays", "hpc.spec.text", "tuneplane", "tuneplane.contract", "tuneplane.contract.exits",
+    "hpc.runs.rungs", "hpc.runs.trees", "hpc.spec", "hpc.spec.arrays", "hpc.spec.text", "tuneplane", "tuneplane.contract", "tuneplane.contract.exits",
     "tuneplane.contract.followups", "tuneplane.contract.layout", "tuneplane.contract.schemas", "tuneplane.record",
     "tuneplane.record.canonical", "tuneplane.record.digest", "tuneplane.record.ed25519", "tuneplane.record.events",
     "tuneplane.record.files", "tuneplane.record.times",

@@ -23,6 +23,7 @@ from hpc.runs.continuity import certificates
 from hpc.runs.evidence import Case, Finding
 from hpc.runs.followed import check_late
 from hpc.runs.records import instant
+from hpc.runs.rungs import check_rungs
 from hpc.spec.arrays import parse_array
 
 Verdict = Literal["verified", "incomplete", "tampered"]
@@ -121,6 +122,7 @@ def _lives(
         if part != case.run:
             own = case.chains(part.events)
             checks.check_events(case, part.events, own)
+            check_rungs(case, part, own)
             every += [replace(c, writer=f"{part.root.name}/{c.writer}") for c in own.values()]
         life = lives.Life(case, part, own, package, admission)
         ends = life.attempts()

@@ -138,6 +138,18 @@ def test_p14_an_element_of_real_training_has_its_own_settings_and_ends_at_its_ru
     assert (small.element(0).attempt(0).out / "final").is_dir()
     # Who comes to the rung first goes on; the weak one stops only if the better one was there.
     assert second["stopped_at_rung"] in (None, 3)
+    origin = read(small.element(0).report)["origin"]
+    assert origin["training"]["variant"] == {"learning_rate": 0.003}
+    assert origin["training"]["deepspeed_config_sha256"].startswith("sha256:")
+    assert (origin["slurm"]["nodes"], origin["slurm"]["memory_mb_per_node"]) == (
+        attempts(small, 0)[0]["start"]["hosts"],
+        3072,
+    )
+    assert set(origin["execution"]["environment"]) == {"batch", "rank-0", "step-0"}
+    told = lab.tp(alice, "runs", "report", small.run_id, "--element", "0", "--json").json
+    assert told["accounting"]["state"] == "COMPLETED"
+    assert 0 < told["efficiency"]["memory"]["share"] < 1
+    assert 0 < told["efficiency"]["cpu"]["share"]
     jobs = [attempts(small, i)[0]["start"]["job_id"] for i in (0, 1)]
     assert [job.partition("_")[2] for job in jobs] == ["0", "1"]
     assert lab.tp(alice, "runs", "audit", small.run_id, "--json").json["verdict"] == "verified"

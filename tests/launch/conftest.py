@@ -67,6 +67,7 @@ def make_run(tmp_path: Path) -> Callable[..., Made]:
         artifacts: dict[str, Any] | None = None,
         data: dict[str, Any] | None = None,
         launch_data: dict[str, Any] | None = None,
+        records: dict[str, Any] | None = None,
     ) -> Made:
         root = StorageRoot(tmp_path / "root")
         run = root.run("alice", "exp", "run-00aa")
@@ -93,7 +94,8 @@ def make_run(tmp_path: Path) -> Callable[..., Made]:
         }  # fmt: skip
         recipe = {"name": "custom", "artifacts": artifacts or {"exports": ["final"]}}
         packed = write_package(
-            run, [File(source, "experiments/exp/train.sh")], {"jobspec.json": spec, "launch.json": launch, "recipe.json": recipe},
+            run, [File(source, "experiments/exp/train.sh")],
+            {"jobspec.json": spec, "launch.json": launch, "recipe.json": recipe, **(records or {})},
             max_bytes=1 << 20, created_at="2026-01-01T00:00:00.000000Z",
         )  # fmt: skip
         write_json_new(run.admission, {

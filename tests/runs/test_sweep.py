@@ -9,9 +9,12 @@ import pytest
 from builder import RunMaker
 from rows import NOW, look, past, row
 from tuneplane.contract.sweeps import Stopping, Sweep
+from tuneplane.record.digest import digest_json
+from tuneplane.record.files import write_json_new
 
 from hpc.errors import Refusal
 from hpc.runs.arrays import decide_run, elements
+from hpc.runs.audit import audit
 from hpc.runs.logs import sources
 from hpc.runs.records import read_facts
 from hpc.runs.state import Look
@@ -115,3 +118,33 @@ def test_another_run_is_no_sweep(make_run: Make) -> None:
     with pytest.raises(Refusal) as caught:
         look_at(read_facts(make_run().done().run), Look(), NOW)
     assert caught.value.code == "E-SWEEP-007"
+
+
+def decided(make: Make) -> tuple[RunMaker, RunMaker]:
+    """A sweep of two, of which one has decided at a rung."""
+    spec = {"apiVersion": "tuneplane/v1", "metadata": {"name": "sft"}, "spec": {"slurm": {"array": "0-1"}}}
+    maker = make(spec=spec).package().admit().submit(array={"offset": 0, "tasks": "0-1"})
+    for index in range(2):
+        part = maker.element(index)
+        part.start().nodes(0, 0, 0)
+        if index:
+            record = {"step": 2, "value": 1.0, "decision": "go on"}
+            part.run.rungs.mkdir()
+            write_json_new(part.run.rungs / "2.json", record)
+            part.events("rungs-0").append("training", "running", "rung 2", step=2, rung_sha256=digest_json(record))
+        part.end()
+    return maker, part
+
+
+def test_a_decision_that_was_changed_or_removed_is_tampered(make_run: Make) -> None:
+    maker, part = decided(make_run)
+    assert audit(maker.run).verdict == "verified"
+    path = part.run.rungs / "2.json"
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b"go on", b"stop!"))
+    assert [(f.level, f.path) for f in audit(maker.run).findings] == [("tampered", "array/1/rungs/2.json")]
+    path.unlink()
+    assert [(f.level, f.path) for f in audit(maker.run).findings] == [("tampered", "array/1/rungs/2.json")]
+    path.write_bytes(before)
+    (part.run.rungs / "4.json").write_bytes(before)
+    assert [(f.level, f.path) for f in audit(maker.run).findings] == [("incomplete", "array/1/rungs/4.json")]
