@@ -2,13 +2,14 @@
 # make demo    the main job from nothing: FLEET=local (default) or slurm, SIZE=135m (default) or tiny
 # make test    every test, in two processes; TESTS=tests/spec for a part of them
 # make lint    ruff, mypy, import contracts, generated pages
+# make soak    20 rounds of faults on a real cluster, as root; goes on where it was stopped. SOAK="--rounds 5 --table" for its options
 # make bench   speed and memory as ratios in one run; BENCH=--write puts the figures into docs/performance.md
 PY := .venv/bin/python
 TESTS ?= tests
 FLEET ?= local
 SIZE ?= 135m
 
-.PHONY: setup venv demo test lint bench clean
+.PHONY: setup venv demo test lint bench soak clean
 setup: venv
 	.ci/setup cluster images
 
@@ -27,6 +28,9 @@ lint: venv
 
 test: setup
 	$(PY) -m pytest --numprocesses 2 --no-loadscope-reorder $(TESTS)
+
+soak: setup
+	$(PY) tests/cluster/soak.py $(SOAK)
 
 bench: setup
 	$(PY) tests/benchmarks/run.py $(BENCH)

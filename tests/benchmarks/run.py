@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import audits
+import checkpointing
 import commands
 import datarows
 import evaluating
@@ -40,6 +41,7 @@ MEASURES = (
     "comparison",
     "behaviour",
     "training",
+    "checkpoint",
     "filter",
     "data",
     "registry",
@@ -62,6 +64,7 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
         "comparison": lambda: evaluating.comparison(folder, env),
         "behaviour": lambda: evaluating.behaviour(folder),
         "training": lambda: training.training(folder),
+        "checkpoint": lambda: checkpointing.checkpoints(folder),
         "filter": lambda: filtering.filtering(folder, large=large),
         "data": lambda: datarows.datasets(folder, large=large),
         "registry": lambda: shelves.shelves(folder, large=large),

@@ -1,0 +1,91 @@
+"""What nobody can write an end for, and a full disk: a run that trains is struck, resumed as its owner would, and has the same weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import faults
+import pytest
+from journeys import training_flags
+from lab import Lab, Person, Run
+from labcluster import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.train, pytest.mark.timeout(900)]
+SETTINGS: dict[str, object] = {"max_steps": 80, "save_steps": 20}
+
+
+@dataclass(frozen=True)
+class Struck:
+    """Runs that train side by side: one in peace, one that loses its batch shell, one whose checkpoints have room for one and a half."""
+
+    whole: Run
+    headless: Run
+    full: Run
+    disk: faults.SmallDisk
+
+
+@pytest.fixture(scope="module")
+def struck(lab: Lab, alice: Person) -> Iterator[Struck]:
+    def train(*flags: str) -> Run:
+        return lab.submit(alice, "sums", "--profile", "cpu", *training_flags(lab, **SETTINGS), *flags)
+
+    full = train("--begin", "now+3")
+    disk = faults.SmallDisk(alice, full, kib=500)
+    yield Struck(train("--label", "is=whole"), train("--label", "is=headless"), full, disk)
+    faults.unmount(full.paths.checkpoints)
+
+
+def weights(run: Run) -> str:
+    final = run.paths.attempt(run.attempts()[-1]).out / "final" / "adapter_model.safetensors"
+    return hashlib.sha256(final.read_bytes()).hexdigest()
+
+
+def resume(lab: Lab, who: Person, run: Run) -> dict[str, object]:
+    """`tp job resume`, to the end; the run's status then."""
+    run.job_id = lab.tp(who, "job", "resume", run.id, "--json").json["job_id"]
+    assert run.wait_end()["class"] == "done", run.story()
+    status: dict[str, object] = lab.tp(who, "job", "status", run.id, "--json").json["runs"][0]
+    return status
+
+
+def test_a_batch_shell_that_was_killed_is_said_and_its_run_resumes_to_the_same_weights(
+    lab: Lab, alice: Person, struck: Struck
+) -> None:
+    run = struck.headless
+    until(f"step 30 of {run.id}", lambda: run.steps() >= 30, seconds=200, pause=0.1)
+    faults.kill_batch(lab, alice, run)
+    lab.cluster.wait_state(run.job_id, "FAILED", "CANCELLED", "COMPLETED", "NODE_FAIL")
+    until("all ranks are gone", lambda: not list(faults.processes(TUNEPLANE_RUN_ID=run.id)), seconds=90)
+    assert run.end(0) is None
+    status = until(
+        "Slurm's word",
+        lambda: (s := lab.tp(alice, "job", "status", run.id, "--json").json["runs"][0]) and not s["active"] and s,
+    )
+    assert isinstance(status, dict)
+    assert "the run left no end record" in status["message"]
+    after = resume(lab, alice, run)
+    assert [c["verified"] for c in after["continuity"]] == [True]  # type: ignore[attr-defined]
+    assert run.attempts() == [0, 1]
+    struck.whole.wait_end()
+    assert weights(run) == weights(struck.whole)
+
+
+def test_p32_a_full_disk_in_a_save_ends_the_run_with_its_code_and_room_lets_it_go_on(
+    lab: Lab, alice: Person, struck: Struck
+) -> None:
+    run = struck.full
+    end = run.wait_end()
+    said = "\n".join(run.log(0) + run.log(1))
+    assert (end["class"], end["step"]) == ("error", 20), run.story()
+    assert "E-TRAIN-045" in said
+    assert "No space left on device" in said
+    assert "E-TRAIN-045" in lab.tp(alice, "job", "why", run.id).out
+    struck.disk.grow()
+    after = resume(lab, alice, run)
+    (certificate,) = after["continuity"]  # type: ignore[misc, attr-defined]
+    assert certificate["text"].startswith("attempt 1 continues attempt 0 at step 20, verified: parameters, optimiser")
+    struck.whole.wait_end()
+    assert weights(run) == weights(struck.whole)
+    assert lab.tp(alice, "runs", "audit", run.id, "--json").json["verdict"] == "verified"
