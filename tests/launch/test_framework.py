@@ -79,7 +79,7 @@ def test_ray_is_formed_by_symmetric_run_at_the_job_s_own_port(tmp_path: Path) ->
     cpus = str(len(os.sched_getaffinity(0)))
     assert argv[:13] == ["ray", "symmetric-run", "--address", "10.0.0.1:12345", "--min-nodes", "3", "--num-cpus", cpus, "--num-gpus", "8",
                          "--disable-usage-stats", "--", "/bin/sh"]  # fmt: skip
-    assert argv[-5:] == ["ray-driver", str(driver_end(place)), "python3", "-m", "toy"]
+    assert argv[-6:] == ["ray-driver", str(driver_end(place)), "10.0.0.1:12345", "python3", "-m", "toy"]
     assert env["RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT"] == "300"
     assert env["RAY_TMPDIR"] == str(tmp_path / "scratch")
 
@@ -114,11 +114,12 @@ def fake_ray(tmp_path: Path, body: str) -> dict[str, str]:
     [
         ('"$@"', "exit 0", 0, 0, ""),
         ('"$@"', "exit 7", 0, 7, ""),
+        ('"$@"', 'test "$RAY_ADDRESS" = 10.0.0.1:12345', 0, 0, ""),
         ("exit 0", "exit 0", 0, 2, "E-JOB-061 Ray ended without having run its driver: it was not formed"),
         ('"$@"; exit 0', "exit 7", 0, 2, "E-JOB-061 the driver ended with 7, and Ray with 0"),
         ("exit 0", "exit 0", 1, 0, ""),
     ],
-    ids=["done", "driver failed", "Ray was not formed and says 0", "Ray hides the driver's end", "a node that joined"],
+    ids=["done", "driver failed", "the driver knows its cluster", "not formed, and says 0", "Ray hides the driver's end", "a node that joined"],
 )  # fmt: skip
 def test_a_ray_that_says_it_is_done_is_believed_with_its_driver_s_end_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, driver: str, node: int, code: int, words: str

@@ -28,7 +28,10 @@ RANK_VARIABLES = (
 """What tells one rank from another. A Ray driver and its workers make their own."""
 FOREIGN = ("PMI", "PMIX", "MPI", "OMPI", "SLURM_")
 """Variables by which a library would take itself for a task of the batch system."""
-_DRIVER = 'end=$1; shift; "$@"; code=$?; printf "%s\\n" "$code" >"$end"; exit "$code"'
+_DRIVER = (
+    'end=$1 RAY_ADDRESS=$2; export RAY_ADDRESS; shift 2; "$@"; code=$?; printf "%s\\n" "$code" >"$end"; exit "$code"'
+)
+"""The head's command: the driver joins this cluster and makes none of its own, and its exit code is written down."""
 _STOP_S = 60
 
 
@@ -88,10 +91,11 @@ def driver_end(place: Place) -> Path:
 def ray_argv(argv: Sequence[str], place: Place, meeting: Meeting, gpus: int) -> list[str]:
     """What each node starts so that Ray is formed and the head runs `argv`. The port is the job's own."""
     cpus = len(os.sched_getaffinity(0))
+    address = f"{meeting.address}:{meeting.port}"
     start = ["--num-cpus", str(cpus), "--num-gpus", str(gpus), "--disable-usage-stats"]
     return [
-        "ray", "symmetric-run", "--address", f"{meeting.address}:{meeting.port}", "--min-nodes", str(len(place.hosts)), *start,
-        "--", "/bin/sh", "-c", _DRIVER, "ray-driver", str(driver_end(place)), *argv,
+        "ray", "symmetric-run", "--address", address, "--min-nodes", str(len(place.hosts)), *start,
+        "--", "/bin/sh", "-c", _DRIVER, "ray-driver", str(driver_end(place)), address, *argv,
     ]  # fmt: skip
 
 
