@@ -15,8 +15,8 @@ from hpc.plan.model_facts import ModelFacts
 GIB: Final = 1 << 30
 BUCKET: Final = 500_000_000
 """DeepSpeed's reduce_bucket_size: numbers of the buffer in which gradients travel. On a GPU it is taken whole, on a CPU as far as it is used."""
-PREFETCH: Final = 50_000_000
-"""DeepSpeed's stage3_prefetch_bucket_size: numbers of the next layers that ZeRO-3 fetches ahead."""
+LIVE: Final = 1_000_000_000 + 50_000_000
+"""DeepSpeed's stage3_max_live_parameters, and stage3_prefetch_bucket_size: weights that ZeRO-3 holds whole before it lets go of any."""
 GPU_SLACK: Final = 0.1
 """What torch reserves on a GPU beyond what it uses, as a share of activations and logits. An assumption: no GPU has been measured."""
 GPU_PROCESS: Final = 1.0 * GIB
@@ -194,9 +194,7 @@ def _shared(model: ModelFacts, s: Setting, whole: int, trained: int) -> tuple[fl
         return float(w * whole), float(w * trained), bucket
     if s.zero_stage == 2:
         return float(w * whole), w * trained / s.share, bucket
-    largest = max(model.vocabulary * model.hidden, 2 * model.block)
-    fetched = w * min(whole, largest + PREFETCH)
-    return w * whole / s.share, w * trained / s.share, bucket + fetched
+    return w * whole / s.share, w * trained / s.share, bucket + w * min(whole, LIVE)
 
 
 def _optimiser(s: Setting, trained: int) -> float:

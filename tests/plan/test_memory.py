@@ -12,7 +12,7 @@ import pytest
 from hpc.errors import Refusal
 from hpc.plan.arithmetic import batches, disk
 from hpc.plan.fit import fit
-from hpc.plan.memory import BUCKET, CPU_PROCESS, GPU_PROCESS, PREFETCH, Setting, forecast, trainable, with_teacher
+from hpc.plan.memory import BUCKET, CPU_PROCESS, GPU_PROCESS, LIVE, Setting, forecast, trainable, with_teacher
 from hpc.plan.model_facts import ModelFacts, read_model
 
 BILLION = ModelFacts(
@@ -57,9 +57,10 @@ def test_p51_each_zero_stage_shares_what_it_says(
     assert (found.weights, found.gradients, found.optimiser) == (weights, gradients, optimiser)
 
 
-def test_zero_3_fetches_the_largest_part_and_the_next_layers_whole() -> None:
-    largest = max(32_000 * 2048, 2 * BILLION.block)
-    assert of(zero_stage=3).buffers == 2 * BUCKET + 2 * (largest + PREFETCH)
+def test_zero_3_holds_a_billion_weights_whole_before_it_lets_go_of_any() -> None:
+    assert of(zero_stage=3).buffers == 2 * BUCKET + 2 * 10**9
+    large = forecast(replace(BILLION, parameters=7 * 10**9), replace(PLAIN, zero_stage=3))
+    assert large.buffers == 2 * BUCKET + 2 * LIVE
 
 
 def test_a_cpu_s_buffers_are_as_large_as_they_are_used_and_nothing_is_bf16_by_itself() -> None:
