@@ -16,6 +16,7 @@ from hpc.errors import (
     job,
     lock,
     models,
+    plan,
     plugins,
     project,
     registry,
@@ -26,8 +27,8 @@ from hpc.errors import (
     spec,
     store,
     submit,
-    training,
     sweep,
+    training,
 )
 from hpc.errors.core import ErrorKind
 
@@ -46,9 +47,9 @@ AREAS = (
     install,
     frameworks,
     submit,
-    runs,
     plan,
     sweep,
+    runs,
     data,
     hub,
     lock,
