@@ -65,6 +65,7 @@ PEER_SILENT: Final = Cause(
     patterns=(r"timed out waiting \d+ ?ms", r"no end in sight:", r"watchdog caught collective operation timeout",
               r"application timeout caused pair closure", r"collective operation timeout"),
 )  # fmt: skip
+# The more particular cause stands before the more general one: "CUDA out of memory" is out of memory, too.
 TABLE: Final[tuple[Cause, ...]] = (
     Cause("plugin-mismatch", "a plugin of the job is not what was locked, or does not fit the job's interpreter",
           ("Submit again; `tp plugin info` shows what was published.",),
@@ -92,11 +93,11 @@ TABLE: Final[tuple[Cause, ...]] = (
     Cause("other-checkpoint", "the checkpoints are not of this run, or none of them is whole",
           ("Go back to the settings that it began with, or submit a new run.",),
           ("E-TRAIN-040", "E-TRAIN-041", "E-TRAIN-042", "E-TRAIN-043", "E-TRAIN-044")),
-    MEMORY,
     Cause("gpu-out-of-memory", "a GPU's memory was not enough",
           ("Use less: micro_batch_size, max_length, gradient_checkpointing, a higher zero_stage, LoRA; or GPUs with more memory.",
            "`tp plan` with the same flags says what it needs."),
           patterns=(r"cuda out of memory", r"cuda error: out of memory", r"hip out of memory")),
+    MEMORY,
     Cause("disk-full", "no space was left, or a quota is used up",
           ("Make room (`tp gc`), lower keep_checkpoints, or ask for more quota; `tp plan` says what a run writes.",),
           patterns=(r"no space left on device", r"disk quota exceeded", r"\benospc\b", r"\bedquot\b", r"file too large")),
@@ -194,10 +195,7 @@ def _by_lines(lines: Sequence[Line]) -> Found | None:
         text = plain(line.text)
         if CODE.search(text):
             return _by_code(text, *_shown(line))
-        cause = next((c for c in (*TABLE[11:], PEER_SILENT) if c.shown_by(text)), None)
-        if cause is not None:
-            # The more particular one: "CUDA out of memory" is out of memory, too.
-            cause = next((c for c in TABLE if c.id == "gpu-out-of-memory" and c.shown_by(text)), cause)
+        if (cause := next((c for c in (*TABLE, PEER_SILENT) if c.shown_by(text)), None)) is not None:
             return _found(cause, "likely", [_shown(line)])
     return None
 
