@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from tuneplane.contract.layout import RunPaths
 
+from hpc.errors.catalogue import CATALOGUE
+from hpc.runs.causes import CLASSES, PEER_SILENT, TABLE
 from hpc.runs.clues import gather
 from hpc.runs.diagnosis import Diagnosis
 from hpc.runs.records import read_facts
@@ -101,3 +103,10 @@ def test_nothing_is_named_where_nothing_tells(tmp_path: Path) -> None:
     found = why(RunPaths(tmp_path / "run"), [replace(r, state="FAILED") for r in rows if "." not in r.job_id])
     assert found.cause is None
     assert found.as_json()["cause"] is None
+
+
+def test_every_cause_is_in_the_page_and_every_code_in_the_catalogue() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text("utf-8")
+    causes = [*TABLE, *CLASSES.values(), PEER_SILENT]
+    assert [c.id for c in causes if f"`{c.id}`" not in page] == []
+    assert {code for c in causes for code in c.codes} <= CATALOGUE.keys()
