@@ -183,6 +183,7 @@ def _launch_refusals(
     launch: Mapping[str, Any], spec: JobSpec, recipe: Recipe, site: Site, work: str, plan: Mapping[str, Any] | None
 ) -> list[Refusal]:
     """launch.json against the rules that make it from the spec."""
+    from hpc.submit.continuing import start_refusals
     from hpc.submit.followcheck import action_of
 
     options = launch.get("options") or {}
@@ -190,12 +191,13 @@ def _launch_refusals(
     want = launchplan.launch_document(
         spec, recipe, site, options=options, work=work, given={}, plan=plan, action=action_of(launch)
     )
-    return [
+    changed = [
         Refusal("E-SUBMIT-075", "launch.json is not what the spec gives", field=f"launch.{key}", found=repr(launch.get(key))[:200],
                 allowed=repr(want[key])[:200])
         for key in kept
         if launch.get(key) != want[key]
     ]  # fmt: skip
+    return changed + start_refusals(launch, spec)
 
 
 def _runtime_refusals(launch: Mapping[str, Any], spec: JobSpec, root: StorageRoot, site: Site) -> list[Refusal]:

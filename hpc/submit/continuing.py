@@ -59,6 +59,19 @@ def start_record(root: StorageRoot, spec: JobSpec, recipe: Recipe, hyperparams: 
     }
 
 
+def start_refusals(launch: Mapping[str, Any], spec: JobSpec) -> list[Refusal]:
+    """Why launch.json's start is not the one that the spec names; admission asks. Pure."""
+    start = launch.get("start")
+    text = spec.spec.model.init_from if spec.spec.model else ""
+    named = parse_init_from(text, FIELD).run_id if text else ""
+    if start is None or (isinstance(start, dict) and named and start.get("run_id") == named):
+        return []
+    found = start.get("run_id") if isinstance(start, dict) else start
+    return [
+        Refusal("E-SUBMIT-075", "begins with another run", field="launch.start", found=repr(found), allowed=repr(named))
+    ]
+
+
 def _find(root: StorageRoot, run_id: str) -> RunPaths:
     """The run of that id, which must have ended: one that goes on removes its older checkpoints."""
     found = sorted(root.runs.glob(f"*/*/{run_id}")) if RUN_ID.match(run_id) else []

@@ -13,7 +13,7 @@ from tuneplane.record.digest import digest_bytes
 
 from hpc.errors import Refusals
 from hpc.errors.core import Refusal
-from hpc.submit.continuing import start_record
+from hpc.submit.continuing import start_record, start_refusals
 
 SETTINGS = {
     "micro_batch_size": 2,
@@ -140,3 +140,14 @@ def test_p34_names_every_setting_that_the_checkpoint_has_otherwise(root: Storage
     ]
     micro = SETTINGS | {"micro_batch_size": 4, "gradient_accumulation": 1}
     assert [c for c, _, _ in codes(root, spec(f"run/{RUN}/checkpoint"), recipe(), micro)] == ["E-SUBMIT-102"] * 2
+
+
+def test_admission_compares_the_start_with_the_run_that_the_spec_names(root: StorageRoot) -> None:
+    begun = start_record(root, spec(f"run/{RUN}/checkpoint"), recipe(), SETTINGS)
+    assert start_refusals(begun, spec(f"run/{RUN}/checkpoint")) == start_refusals({}, spec("")) == []
+    for launch, text in (
+        (begun, ""),
+        (begun, "run/run-00000000/checkpoint"),
+        ({"start": "x"}, f"run/{RUN}/checkpoint"),
+    ):
+        assert [(r.code, r.field) for r in start_refusals(launch, spec(text))] == [("E-SUBMIT-075", "launch.start")]
