@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from tuneplane.contract.layout import RunPaths
 
+from hpc.cli.runview import run_text
 from hpc.errors import Refusal
 from hpc.runs.chart import chart, running_mean, write_png
 from hpc.runs.metrics import read_metrics, series
+from hpc.runs.state import RunState
 
 
 def test_a_falling_line_falls_from_the_top_left_to_the_bottom_right() -> None:
@@ -89,3 +91,16 @@ def test_the_command_draws_what_the_run_has_or_what_is_asked(make_run: Any) -> N
     assert "tokens_per_s" not in shown
     value = json.loads(plot(maker.run_id, "--owner", maker.owner, "--metric", "grad_norm", "--json"))
     assert (value["metrics"], value["attempts_begin_at"]) == ({"grad_norm": [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]}, [])
+
+
+def test_a_run_s_paragraph_has_speed_and_share_of_the_peak_where_they_are_known() -> None:
+    state = RunState("running", "squeue", "", job_id="7", kind="slurm")
+    run = RunPaths(Path("/r/runs/alice/sft/run-0001"))
+
+    def progress(**more: float) -> str:
+        metrics = {"step": 3, "total_steps": 9, "loss": 1.25, **more}
+        lines = run_text(run, state, 0.0, age_s=None, metrics=metrics).split("\n")
+        return next(line.split(maxsplit=1)[1] for line in lines if line.startswith("  progress"))
+
+    assert progress() == "step 3 of 9, loss 1.25"
+    assert progress(tokens_per_s=5120.0, mfu=0.4123) == "step 3 of 9, loss 1.25, tokens/s 5120, mfu 41.2 %"
