@@ -167,7 +167,7 @@ def _contents(run: RunPaths, recipe: Recipe, *, with_plugins: bool) -> tuple[lis
 def plan_all(around: Around, run: RunPaths, prepared: Prepared, clock: Clock, queued: Queued) -> list[Planned]:
     """Pack and admit everything that follows a run whose package is written and admitted. Raises Refusal(s); then nothing of it is left."""
     out: list[Planned] = []
-    actions = wanted(prepared.spec)
+    actions = wanted(prepared.spec, prepared.recipe)
     if not actions:
         return out
     parent = load_parent(around.root, run)

@@ -80,9 +80,13 @@ class Derived:
     given: dict[str, Any]
 
 
-def wanted(spec: JobSpec) -> list[str]:
-    """The actions that a spec asks for, in the order in which they run: an evaluation is asked for by its suites, too."""
-    asked = {*spec.spec.lifecycle.on_success, *([EVAL] if spec.spec.evaluation.suites else [])}
+def wanted(spec: JobSpec, recipe: Recipe) -> list[str]:
+    """The actions that a spec asks for, in the order in which they run: an evaluation is asked for by its suites, too.
+
+    A run that is an evaluation itself keeps suites and gates for whoever judges it by hand.
+    """
+    by_suites = bool(spec.spec.evaluation.suites) and recipe.typed.category != "evaluation"
+    asked = {*spec.spec.lifecycle.on_success, *([EVAL] if by_suites else [])}
     return [action for action in ACTIONS if action in asked]
 
 
@@ -97,14 +101,14 @@ def refusals(spec: JobSpec, recipe: Recipe, options: Mapping[str, Any]) -> list[
     out = [
         Refusal("E-SUBMIT-095", f"{recipe.id} has no {action}", field="spec.lifecycle.on_success", found=action,
                 allowed=", ".join(sorted(known)) or "nothing")
-        for action in dict.fromkeys((*spec.spec.lifecycle.on_success, *wanted(spec)))
+        for action in dict.fromkeys((*spec.spec.lifecycle.on_success, *wanted(spec, recipe)))
         if action not in known
     ]  # fmt: skip
-    if wanted(spec) and options.get("array"):
+    if wanted(spec, recipe) and options.get("array"):
         out.append(
             Refusal("E-SUBMIT-095", "an array has no follow-ups", field="spec.slurm.array", allowed="a single job")
         )
-    return out + (_evaluation_refusals(spec) if EVAL in wanted(spec) else [])
+    return out + (_evaluation_refusals(spec) if EVAL in wanted(spec, recipe) else [])
 
 
 def hand_refusals(spec: JobSpec, recipe: Recipe, action: str) -> list[Refusal]:

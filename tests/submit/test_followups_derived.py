@@ -100,9 +100,11 @@ def test_cpu_pools_keep_what_they_state() -> None:
 
 
 def test_suites_alone_ask_for_an_evaluation() -> None:
-    assert wanted(parse(document())) == ["export", "eval"]
-    assert wanted(parse(document(lifecycle={}))) == ["eval"]
-    assert wanted(parse(document(lifecycle={}, evaluation={}))) == []
+    sft, evaluator = Catalogue.shipped().get("deepspeed/sft"), Catalogue.shipped().get(EVALUATOR)
+    assert wanted(parse(document()), sft) == ["export", "eval"]
+    assert wanted(parse(document(lifecycle={})), sft) == ["eval"]
+    assert wanted(parse(document(lifecycle={}, evaluation={})), sft) == []
+    assert wanted(parse(document(lifecycle={})), evaluator) == []
 
 
 @pytest.mark.parametrize(
