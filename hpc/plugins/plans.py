@@ -70,6 +70,8 @@ def _argv(form: Form, words: Collection[str]) -> list[str]:
     out = [_line(form, f"argv[{n}]", item, words) for n, item in enumerate(items)]
     if out and out[0].startswith("-"):
         form.no("argv[0]", "is no program", found=out[0], allowed="$PYTHON, a name, or an absolute path")
+    if out == ["$PYTHON"]:
+        form.no("argv", "$PYTHON runs nothing", allowed='a program for it, such as ["$PYTHON", "-m", "toy"]')
     if "$PYTHON" in out[1:]:
         form.no("argv", "$PYTHON is the program, not an argument", allowed="$PYTHON first, if at all")
     return out

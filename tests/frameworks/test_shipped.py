@@ -22,6 +22,7 @@ from hpc.catalog.shipped import shipped
 from hpc.errors import Refusal
 from hpc.plugins.compiling import Wanted, compile_plan
 from hpc.plugins.integrations import NAME
+from hpc.spec.yamltext import parse_yaml
 
 DATA = Path(__file__).parents[1] / "data" / "frameworks"
 METHODS = {
@@ -152,3 +153,12 @@ def test_a_recipe_names_an_integration_that_names_it(method: str) -> None:
     profile = next(p for p in declared["profiles"] if p["method"] == method)
     assert (owner, profile["framework"], profile["runtime_id"]) == ("tuneplane", recipe.framework, recipe.runtime_id())
     assert recipe.orchestrator == ("process-group" if method.endswith("/sft") else "ray")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_key_of_the_template_s_configuration_is_a_parameter_in_its_range(method: str) -> None:
+    recipe = recipe_of(method)
+    config = parse_yaml((recipe.template / "config.yaml").read_text("utf-8"), origin="config.yaml")
+    found = recipe.configured(config)
+    assert len(found) == len(_leaves(config[recipe.typed.config_section])) > 5
+    assert recipe.resolve(found) == recipe.resolve({}), "the template says the defaults"

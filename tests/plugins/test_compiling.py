@@ -159,6 +159,7 @@ def test_a_failing_provider_is_named_and_quoted(tmp_path: Path, text: str, code:
         ({"argv": ["toy", "a\nb"]}, "E-FRAME-008", "argv[1]"),
         ({"argv": ["-c", "x"]}, "E-FRAME-008", "argv[0]"),
         ({"argv": ["toy", "$PYTHON"]}, "E-FRAME-008", "argv"),
+        ({"argv": ["$PYTHON"]}, "E-FRAME-008", "argv"),
         ({"argv": ["toy", "${TUNEPLANE_TRAIN_DATA}"]}, "E-FRAME-008", "argv[1]"),
         ({"argv": ["toy"] * 3000}, "E-FRAME-008", "argv"),
         ({"env": {"LD_PRELOAD": "x"}}, "E-FRAME-008", "env.LD_PRELOAD"),
