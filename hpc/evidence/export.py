@@ -28,9 +28,10 @@ from hpc.evidence.facts import Conflict, Reader, changes
 from hpc.evidence.judge import Judgement, Pins, artifacts_of, judge
 from hpc.evidence.log import Head, read_head, trusted_key
 from hpc.evidence.logged import entries_about
-from hpc.evidence.offline import README, sources
+from hpc.evidence.offline import README
 from hpc.evidence.proof import SUFFIX
 from hpc.evidence.ustar import ArchiveError, Member, header, read_archive, write_archive
+from hpc.evidence.verifier import sources
 from hpc.evidence.verify import proof_of
 from hpc.runs.audit import audit
 from hpc.store.faults import refusal
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from hpc.site.sitefile import Site
 
 _TOP: Final = ("admission.json", "report.json")
-_OF_ATTEMPT: Final = ("claim", "late.json", "start.json", "end.json", "requeue.json")
+_OF_ATTEMPT: Final = ("claim", "late.json", "start.json", "end.json", "requeue.json", "out/continuity.json")
 _FOLDERS: Final = (("submissions", ".json"), ("batch", ".sh"), ("events", ".jsonl"))
 _CHUNK: Final = 1 << 20
 

@@ -9,9 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tuneplane.record.digest import digest_bytes
-
-from hpc.evidence.bundle import VERIFIER
 from hpc.evidence.judge import Pins, judge
 from hpc.evidence.note import MAX_NOTE
 
@@ -45,35 +42,6 @@ Exit 0: verified. Exit 1: incomplete, nothing contradicts. Exit 2: tampered, wit
 Whoever made the bundle could have changed the verifier in it, too. `tp verify FILE.tar` uses an installed one; or compare the sources in
 verifier/ with those of a tuneplane-hpc that you trust.
 """
-MODULES: Final = (
-    "hpc", "hpc.errors", "hpc.errors.core", "hpc.evidence", "hpc.evidence.bundle", "hpc.evidence.entries", "hpc.evidence.facts",
-    "hpc.evidence.judge", "hpc.evidence.merkle", "hpc.evidence.note", "hpc.evidence.offline", "hpc.evidence.proof", "hpc.runs",
-    "hpc.runs.audit", "hpc.runs.checks", "hpc.runs.claims", "hpc.runs.evidence", "hpc.runs.followed", "hpc.runs.lives", "hpc.runs.records",
-    "hpc.runs.rungs", "hpc.runs.trees", "hpc.spec", "hpc.spec.arrays", "hpc.spec.text", "tuneplane", "tuneplane.contract", "tuneplane.contract.exits",
-    "tuneplane.contract.followups", "tuneplane.contract.layout", "tuneplane.contract.schemas", "tuneplane.record",
-    "tuneplane.record.canonical", "tuneplane.record.digest", "tuneplane.record.ed25519", "tuneplane.record.events",
-    "tuneplane.record.files", "tuneplane.record.times",
-)  # fmt: skip
-"""What travels in a bundle so that verify.py runs: everything that it imports beside the standard library. A test runs it with nothing else."""
-
-
-def sources() -> dict[str, bytes]:
-    """The verifier's files by their path in a bundle."""
-    out = {"verify.py": SCRIPT.encode()}
-    for name in MODULES:
-        module = sys.modules.get(name) or __import__(name, fromlist=["_"])
-        path = Path(str(module.__file__))
-        place = name.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py")
-        out[f"{VERIFIER}/{place}"] = path.read_bytes()
-    return out
-
-
-def same_verifier(folder: Path) -> bool:
-    """Whether the verifier in an unpacked bundle is byte for byte the installed one."""
-    try:
-        return all(digest_bytes((folder / path).read_bytes()) == digest_bytes(data) for path, data in sources().items())
-    except OSError:
-        return False
 
 
 def main(argv: Sequence[str], folder: Path) -> int:

@@ -21,8 +21,8 @@ from tuneplane.record.canonical import pretty_bytes
 
 from hpc.evidence.export import judge_archive
 from hpc.evidence.judge import Pins, judge
-from hpc.evidence.offline import MODULES, sources
 from hpc.evidence.ustar import ArchiveError, Member, header, read_archive, write_archive
+from hpc.evidence.verifier import modules, same_verifier, sources
 
 CANARY = "hf_CANARYq7Zk3"
 
@@ -139,8 +139,9 @@ def test_the_verifier_imports_what_travels_and_nothing_else(bundle: Path, tmp_pa
     )
     code = listing + "print(sorted(m for m in sys.modules if m.split('.')[0] in ('hpc', 'tuneplane')))"
     said = subprocess.run([sys.executable, "-I", "-S", "-B", "-c", code], capture_output=True, text=True, check=True)
-    assert sorted(MODULES) == sorted(eval(said.stdout))
-    assert len(sources()) == len(MODULES) + 1
+    assert list(modules()) == sorted(eval(said.stdout))
+    assert len(sources()) == len(modules()) + 1
+    assert same_verifier(folder)
 
 
 def test_artifacts_put_in_their_place_are_checked_too(bundle: Path, tmp_path: Path) -> None:
@@ -475,3 +476,22 @@ def test_that_the_proofs_were_chosen_by_the_maker_is_said(lab: Lab, done: RunMak
     assert any("has no more about this run" in text for text in found.unchecked)
     shutil.copyfile(kept / "events/batch-0.jsonl", done.run.events / "batch-0.jsonl")
     assert "was cut: logged with 2 events" in lab.tp("runs", "audit", "sft").out, "the log itself remembers"
+
+
+def test_records_that_an_audit_asks_for_travel(lab: Lab, tmp_path: Path) -> None:
+    """What a closing event or a rung's event names must be in the bundle, or its reader would call it gone."""
+    from tuneplane.record.digest import digest_json
+
+    spec = {"apiVersion": "tuneplane/v1", "metadata": {"name": "sft"}, "spec": {"slurm": {"array": "0"}}}
+    maker = lab.make(spec=spec).package().admit().submit()
+    part = maker.element(0).start()
+    rung = {"step": 40, "decision": "goes on"}
+    part.run.rungs.mkdir()
+    (part.run.rungs / "40.json").write_bytes(pretty_bytes(rung))
+    part.events("rungs-0").append("training", "running", "goes on", step=40, rung_sha256=digest_json(rung))
+    part.run.attempt(0).continuity.write_bytes(b"{}")
+    part.nodes(0, 0, 0).end()
+    path = tmp_path / "x.tar"
+    assert lab.tp("runs", "audit", "sft", "--json").json()["verdict"] == "verified"
+    assert lab.tp("export", "sft", "-o", str(path)).code == 0
+    assert offline(unpack(path, tmp_path / "out")).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -187,6 +188,11 @@ class RunMaker:
             "heads": heads, "attempt": number, "class": cls, "requeue": requeue, "end_sha256": digest_json(end),
             "nodes": {p.name: digest_bytes(p.read_bytes()) for p in sorted(paths.nodes.glob("*.json"))},
         }  # fmt: skip
+        if (pointer := self.run.checkpoints / "latest.json").exists():
+            saved = json.loads(pointer.read_text())
+            details["checkpoint"] = {key: saved[key] for key in ("step", "path", "manifest_sha256")}
+        if (certificate := paths.continuity).exists():
+            details["continuity_sha256"] = digest_bytes(certificate.read_bytes())
         if report_sha256:
             details["report_sha256"] = report_sha256
         stage = "completed" if cls == "done" else cls if cls in ("preempted", "cancelled") else "failed"
@@ -224,9 +230,7 @@ class RunMaker:
         earlier = []
         for n in range(number):
             path = self.run.attempt(n).end
-            earlier.append(
-                __import__("json").loads(path.read_text()) if path.exists() else {"attempt": n, "class": "lost"}
-            )
+            earlier.append(json.loads(path.read_text()) if path.exists() else {"attempt": n, "class": "lost"})
         report = {
             "schema": schemas.REPORT, "run_id": self.run_id, "owner": self.owner, "exp": self.spec["metadata"]["name"], "status": "done",
             "ended_at": end["ended_at"], "attempts": [*earlier, end], "spec_digest": digest_json(self.spec),

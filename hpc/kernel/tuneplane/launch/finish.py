@@ -227,6 +227,7 @@ def _join_events(place: Place, end: Mapping[str, Any]) -> None:
         "requeue": end["requeue"],
         "end_sha256": digest_json(end),
         "nodes": {path.name: digest_file(path) for path in sorted(place.attempt.nodes.glob("*.json"))},
+        **_saved(place),
     }
     if _maybe(place.attempt.continuity):
         details["continuity_sha256"] = digest_file(place.attempt.continuity)
@@ -237,6 +238,13 @@ def _join_events(place: Place, end: Mapping[str, Any]) -> None:
     stage = {"done": "completed", "preempted": "preempted", "cancelled": "cancelled"}.get(end["class"], "failed")
     status = "completed" if end["class"] == "done" else ("queued" if end["requeue"] else "failed")
     writer.append(stage, status, end["message"], **details)
+
+
+def _saved(place: Place) -> dict[str, Any]:
+    """The newest checkpoint at the end of the attempt, by the digest of its manifest, which lists its files."""
+    pointer = _maybe(place.run.checkpoints / "latest.json") or {}
+    told = {key: pointer.get(key) for key in ("step", "path", "manifest_sha256")}
+    return {"checkpoint": told} if all(told.values()) else {}
 
 
 def finish(place: Place, env: Mapping[str, str]) -> str:
