@@ -167,7 +167,7 @@ class _Audit:
     ) -> None:
         self.root, self.kinds, self.site, self.user = root, kinds, site, user
         self.options, self.now = options, now
-        self.case = Case(root, sealers(root), options.deadline)
+        self.case = Case(root, sealers(root), options.deadline, now)
         self.report = Report(deep=options.deep, started_at=now)
         self.owners: list[tuple[int, str, int]] = []
         self.job = workers.Job(self.case, kinds, core)

@@ -26,11 +26,12 @@ from hpc.site.trust import require_owner_folder
 
 @dataclass(frozen=True)
 class Case:
-    """What every visit needs: the root, who seals, and whether the time is up."""
+    """What every visit needs: the root, who seals, whether the time is up, and what time it is (UTC)."""
 
     root: StorageRoot
     sealers: frozenset[int]
     deadline: float | None = None
+    now: str = ""
 
     def over(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
@@ -51,7 +52,7 @@ def check_package(case: Case, kind: Kind, owner: str, name: str, uid: int) -> Ta
         out.problems.append(of_error(exc, where))
         return out
     try:
-        with SealFolder(case.root, f"{kind.shelf}/{owner}/{name}", case.sealers, out.problems) as seals:
+        with SealFolder(case.root, f"{kind.shelf}/{owner}/{name}", case.sealers, out.problems, case.now) as seals:
             _Visit(case, kind, owner, name, uid, where, out, seals).run(fd)
             out.seals += seals.count
     except OSError as exc:
@@ -130,7 +131,7 @@ class _Visit:
 def check_lost_package(case: Case, subject: str) -> Tally:
     """Seals whose whole package is gone."""
     out = Tally()
-    with SealFolder(case.root, subject, case.sealers, out.problems) as seals:
+    with SealFolder(case.root, subject, case.sealers, out.problems, case.now) as seals:
         seals.close_with(())
         out.seals += seals.count
     return out

@@ -237,7 +237,7 @@ class _Sealer:
         """Seals whose version, generation or pack is not there any more; what its owner removed is a note."""
         for subject in seal_subjects(self.root):
             if not os.path.lexists(target_of(self.root, subject)):
-                self._say(departed(self.root, self._readable(subject), gone(subject)))
+                self._say(departed(self.root, self._readable(subject), gone(subject), self.now))
 
     def _readable(self, subject: str) -> Seal | None:
         try:

@@ -26,8 +26,10 @@ from hpc.site.plan import SHELVES
 class SealFolder:
     """The seals of one folder of things: opened once, each read when it is asked for. A context; never raises for what it finds."""
 
-    def __init__(self, root: StorageRoot, subject: str, uids: frozenset[int], problems: list[Problem]) -> None:
-        self.root, self.subject, self.uids, self.problems = root, subject, uids, problems
+    def __init__(
+        self, root: StorageRoot, subject: str, uids: frozenset[int], problems: list[Problem], now: str = ""
+    ) -> None:
+        self.root, self.subject, self.uids, self.problems, self.now = root, subject, uids, problems, now
         self.where = f"registry/seals/{subject}"
         self.fd = -1
         self.stems: set[str] = set()
@@ -111,7 +113,7 @@ class SealFolder:
         have = set(present)
         for stem in sorted(self.stems - have):
             if (seal := self.get(stem)) is not None:
-                self.problems.append(departed(self.root, seal, gone(seal.subject)))
+                self.problems.append(departed(self.root, seal, gone(seal.subject), self.now))
         for stem in sorted(self.log.keys() - self.stems):
             self.problems.append(seal_gone(f"{self.where}/{stem}.json"))
 

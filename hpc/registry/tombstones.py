@@ -12,14 +12,16 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tuneplane.contract.layout import StorageRoot
 from tuneplane.record import files
+from tuneplane.record.times import parse_utc
 
-from hpc.registry.problems import LITTER, NOTE, TAMPERED, Problem, of_error
+from hpc.registry.problems import INCOMPLETE, LITTER, NOTE, TAMPERED, Problem, of_error
 from hpc.registry.records import DIGEST, FILE_MODE, RecordError, decode_record, encode_record, read_raw
 from hpc.registry.seals import Seal
 from hpc.registry.shelf import RECORD, Ref, Shelf, is_litter, is_segment
@@ -32,6 +34,8 @@ from hpc.store.folders import make_folder
 FOLDER: Final = ".gone"
 SCHEMA: Final = "tuneplane-hpc/tombstone/v1"
 REMOVED: Final = "removed"
+LAG_S: Final = 75.0
+"""NFS keeps the names of a folder for up to 60 s."""
 MAX_BYTES: Final = 1 << 16
 _KEYS: Final = frozenset(("schema", "subject", "digest", "digest_v2", "removed_record", "by", "uid", "at", DIGEST))
 
@@ -118,8 +122,28 @@ def read_tombstone(root: StorageRoot, subject: str) -> Tombstone | None:
     return Tombstone(subject, *texts)
 
 
-def departed(root: StorageRoot, seal: Seal | None, missing: Problem) -> Problem:
-    """What to say of something sealed that is not there: a note for a version that its owner removed, else `missing`."""
+def departed(root: StorageRoot, seal: Seal | None, missing: Problem, now: str = "") -> Problem:
+    """What to say of something sealed that is not there: a note for a version that its owner removed, else `missing`.
+
+    What changed within LAG_S of `now` is `incomplete`: another node may have made or removed it, and this one may not see all of that yet.
+    """
+    said = _departed(root, seal, missing)
+    if said.level == TAMPERED and seal is not None and now and _is_moving(root, seal, parse_utc(now).timestamp()):
+        text = f"{said.message}, in the last {LAG_S:g} s: other nodes' changes may not be seen here yet; run it again"
+        return said._replace(level=INCOMPLETE, code="E-STORE-023", message=text)
+    return said
+
+
+def _is_moving(root: StorageRoot, seal: Seal, now_s: float) -> bool:
+    """True if it was sealed, or the nearest folder above it that is there was changed, just now."""
+    folder = next(f for f in (root.registry / seal.subject).parents if f.is_dir())
+    changed = [os.lstat(folder).st_mtime]
+    with suppress(ValueError):
+        changed.append(parse_utc(seal.sealed_at).timestamp())
+    return any(abs(now_s - moment) < LAG_S for moment in changed)
+
+
+def _departed(root: StorageRoot, seal: Seal | None, missing: Problem) -> Problem:
     if seal is None or seal.subject.count("/") != 3 or seal.subject.split("/")[0] not in SHELVES:
         return missing
     try:

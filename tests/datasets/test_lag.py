@@ -12,6 +12,7 @@ from stalenames import StaleNames
 from tuneplane.contract.layout import StorageRoot
 from tuneplane.launch.data import await_data
 from tuneplane.launch.output import publish_output
+from tuneplane.record.times import utc_now
 
 from hpc.cli.registry import _kinds
 from hpc.data import volumes
@@ -20,10 +21,13 @@ from hpc.data.measure import plain_digest
 from hpc.data.output import make_place, plan_output
 from hpc.data.push import Pusher, push_volume
 from hpc.data.references import resolve_dataset
+from hpc.data.remove import remove_version
 from hpc.data.visibility import PUBLIC, Visibility
 from hpc.errors import Refusal
 from hpc.registry.audit import Options, audit
 from hpc.registry.resolve import require_content, resolve
+from hpc.registry.seal import seal
+from hpc.registry.shelf import Ref, Shelf
 from hpc.site.sitefile import Site
 from tests.datasets.conftest import NOW, codes, rows, write_rows
 
@@ -133,9 +137,6 @@ def test_the_output_of_a_job_never_replaces_what_another_node_published(
 def test_a_version_that_another_node_removed_is_known_or_refused(
     put: Put, folder: Path, root: StorageRoot, site: Site, by: Pusher, scratch: Path
 ) -> None:
-    from hpc.data.remove import remove_version
-    from hpc.registry.shelf import Ref, Shelf
-
     put(folder)
     put(other(scratch), version="2.0")
     with StaleNames(root.path, gone="stale") as lag:
@@ -145,3 +146,38 @@ def test_a_version_that_another_node_removed_is_known_or_refused(
         assert refused, "bytes that are gone were believed"
         lag.sleep(60)
         assert whole(by, "sums@2.0") == [7]
+
+
+def verdict(by: Pusher) -> tuple[str, list[str]]:
+    report = audit(
+        by.root, _kinds(), site=by.site, user=by.user, options=Options(), core_version="0.4.0", now=utc_now()
+    )
+    return report.verdict, [p.code for p in report.problems if p.level != "note"]
+
+
+def test_an_audit_accuses_nobody_of_what_another_node_did_a_moment_ago(
+    root: StorageRoot, put: Put, folder: Path, scratch: Path, by: Pusher, site: Site
+) -> None:
+    """It sees the seals as they are, and the shelf, or the tombstones, as they were."""
+    put(folder)
+    assert seal(root, _kinds(), site=site, user=by.user, now=utc_now()).exit == 0
+    shelf, seals = root.shelf("datasets") / by.user.name, root.seals / "datasets" / by.user.name / "sums"
+    with StaleNames(root.path) as lag:
+        with lag.elsewhere():
+            put(other(scratch), version="2.0")
+            assert seal(root, _kinds(), site=site, user=by.user, now=utc_now()).exit == 0
+        lag.see(seals)
+        lag.see(seals / ".log")
+        assert verdict(by) == ("incomplete", ["E-STORE-023"])
+        assert seal(root, _kinds(), site=site, user=by.user, now=utc_now()).exit == 1
+        lag.sleep(60)
+        assert verdict(by) == ("verified", [])
+    with StaleNames(root.path) as lag:
+        with lag.elsewhere():
+            remove_version(
+                Shelf(root, DATASET, site=site), Ref(by.user.name, "sums", "2.0"), user=by.user, now=utc_now()
+            )
+        lag.see(shelf / "sums")
+        assert verdict(by) == ("incomplete", ["E-STORE-023"])
+        lag.sleep(60)
+        assert verdict(by) == ("verified", [])

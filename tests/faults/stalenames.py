@@ -110,6 +110,10 @@ class StaleNames:
         if self.now >= LAG_S:
             self.view.clear()
 
+    def see(self, folder: Path) -> None:
+        """This one folder's names are asked of the server anew: each folder's cache has an age of its own."""
+        self.view.pop(os.path.realpath(folder), None)
+
     def clock(self) -> float:
         return self.now
 

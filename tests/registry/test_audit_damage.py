@@ -20,7 +20,7 @@ from hpc.registry.switches import ADMIN, OWNER, set_family, set_version
 from hpc.site.sitefile import Site
 from hpc.site.users import User
 from tests.registry.conftest import clear
-from tests.registry.toys import CORE, NOW, TOY
+from tests.registry.toys import CORE, LATER, NOW, TOY
 
 Put = Callable[..., Published]
 STRANGER = 54321
@@ -36,7 +36,7 @@ class World:
 
     def audit(self, *, deep: bool = True) -> Report:
         return audit(
-            self.root, [TOY], site=self.site, user=self.me, options=Options(deep=deep), core_version=CORE, now=NOW,
+            self.root, [TOY], site=self.site, user=self.me, options=Options(deep=deep), core_version=CORE, now=LATER,
             check_pack=check_pack,
         )  # fmt: skip
 

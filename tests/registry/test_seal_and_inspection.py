@@ -83,7 +83,7 @@ def test_a_version_that_is_gone_is_reported(put: Put, me: User, do_seal: Seal) -
     done = put("1.0.0")
     do_seal()
     clear(done.folder)
-    found = do_seal()
+    found = do_seal(LATER)
     assert [(p.path, p.message) for p in found.problems] == [
         (f"registry/plugins/{me.name}/toy/1.0.0", "was sealed and is gone")
     ]
