@@ -21,7 +21,7 @@ from hpc.errors import Refusal
 SECONDS: Final = 30
 MEMORY: Final = 2 << 30
 OUTPUT: Final = 4 << 20
-_SYSTEM: Final = ("/usr", "/lib", "/lib64", "/bin")
+_SYSTEM: Final = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache")
 _UNSHARE: Final = (
     "unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--kill-child=KILL",
 )  # fmt: skip
@@ -35,6 +35,7 @@ must mount -t tmpfs -o size=160m,mode=755 none "$root"
 for folder in "$@"; do
   [ -e "$folder" ] || continue
   if [ -L "$folder" ]; then must cp -P "$folder" "$root$folder"; continue; fi
+  if [ -f "$folder" ]; then must mkdir -p "$root${folder%/*}"; must cp "$folder" "$root$folder"; continue; fi
   must mkdir -p "$root$folder"
   must mount --bind "$folder" "$root$folder"
   must mount -o remount,bind,ro,nosuid,nodev "$root$folder"

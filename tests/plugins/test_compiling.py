@@ -82,6 +82,7 @@ def test_a_provider_learns_the_job_and_no_path_of_the_site(tmp_path: Path) -> No
 REACHED = """
 import os, socket
 found = {"env": sorted(os.environ), "root": sorted(os.listdir("/")), "pid": os.getpid()}
+found["etc"] = os.listdir("/etc") if os.path.isdir("/etc") else []
 for name, act in {
     "network": lambda: socket.create_connection(("127.0.0.1", 22), 1), "passwd": lambda: open("/etc/passwd"),
     "write": lambda: open("/package/x", "w"), "home": lambda: os.listdir("/root"), "usr": lambda: open("/usr/x", "w"),
@@ -99,7 +100,8 @@ plan["files"] = {"found": json.dumps(found)}
 def test_a_provider_reaches_no_network_no_file_and_no_variable_of_the_submitter(tmp_path: Path) -> None:
     found = json.loads(compiled(program(tmp_path, answer(GOOD, REACHED)))["files"]["found"])
     assert found["env"] == ["LC_ALL", "PYTHONHASHSEED", "TZ"]
-    assert set(found["root"]) <= {"bin", "lib", "lib64", "package", "usr"}
+    assert set(found["root"]) <= {"bin", "etc", "lib", "lib64", "package", "usr"}
+    assert found["etc"] in ([], ["ld.so.cache"])
     assert found["pid"] == 1
     assert {k: found[k] for k in ("network", "passwd", "write", "home", "usr", "site")} == {
         "network": "OSError", "passwd": "FileNotFoundError", "write": "OSError", "home": "FileNotFoundError", "usr": "OSError",
