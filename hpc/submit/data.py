@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from hpc.submit.inputs import Digest
     from hpc.submit.prepare import Around
 
-ENGINE = "deepspeed"
-
 
 def data_records(
     around: Around,
@@ -126,8 +124,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _record_faults(root: StorageRoot, site: Site, name: str, ref: str, recorded: Mapping[str, Any]) -> list[Refusal]:
     """What launch.json says of a version of a shelf (a data set, or the environment) against the shelf."""
-    from hpc.plugins.environment_shelf import ENVIRONMENT
     from hpc.data.kinds import DATASET
+    from hpc.plugins.environment_shelf import ENVIRONMENT
     from hpc.registry.resolve import resolve
     from hpc.registry.shelf import parse_ref
 
