@@ -15,7 +15,7 @@ from tuneplane.contract.layout import RUN_ID, SEGMENT, RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
-from hpc.submit.following import load_parent, source_of, works
+from hpc.submit.followpack import load_parent, source_of, works
 from hpc.submit.followups import ASKABLE, EVALUATOR, Parent, Source, baseline_run, derive, name_of
 
 if TYPE_CHECKING:

@@ -5,35 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuneplane.contract.followups import EVAL, EXPORT
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
-from hpc.submit import admission, launchplan, package
+from hpc.submit import package
 from hpc.submit.dispatch import Clock, Submitted, slurm_of
 from hpc.submit.followlist import children, remember
-from hpc.submit.followups import (
-    EVALUATOR,
-    Parent,
-    Source,
-    baseline_model,
-    baseline_run,
-    derive,
-    hand_refusals,
-    name_of,
-    wanted,
-)
-from hpc.submit.inputs import DigestCache, resolve_inputs
-from hpc.submit.kernelzip import find_kernels
+from hpc.submit.followpack import load_parent, prepare_child, source_of
+from hpc.submit.followups import Parent, Source, hand_refusals, name_of, wanted
 from hpc.submit.pieces import dispatch_whole
-from hpc.submit.prepare import Around, Prepared, merged_options, runtime_record
-from hpc.submit.usage import Queued, holds, open_submission, owner_runs, queued_jobs
-
-if TYPE_CHECKING:
-    from hpc.catalog.recipes import Recipe
+from hpc.submit.prepare import Around, Prepared
+from hpc.submit.usage import Queued, holds, open_submission, queued_jobs
 
 
 @dataclass(frozen=True)
@@ -58,110 +44,6 @@ class Followed:
     def as_json(self) -> dict[str, Any]:
         named = {"action": self.action, "run_id": self.run.run_id, "exp": self.run.exp, "after": self.after}
         return {**named, "job_id": self.job_id or None, "fault": self.fault or None}
-
-
-def works(root: StorageRoot, run: RunPaths) -> tuple[str, str]:
-    """Where a run's job may find its package: the owner's, or the service user's copy."""
-    return str(run.work), str(root.admitted / run.run_id / "work")
-
-
-def load_parent(root: StorageRoot, run: RunPaths, asked: Mapping[str, Any] | None = None) -> Parent:
-    """A run by its package, every byte of it compared with its list. Raises Refusal(s) E-SUBMIT-071."""
-    document, launch, digest, _ = admission.read_package(run)
-    return Parent(run, document, launch, digest, works(root, run), dict(asked or {}))
-
-
-def source_of(run: RunPaths, artefact: str) -> Source:
-    """Raises Refusal(s) E-SUBMIT-071 for a package that is not what its list says."""
-    return Source(run, artefact, admission.read_package(run)[2])
-
-
-def prepare_child(around: Around, parent: Parent, action: str, source: Source, run: RunPaths) -> Prepared:
-    """The submission of a follow-up, made from the parent's package. Reads only; raises Refusal(s)."""
-    from hpc.catalog.runtimes import Runtimes
-    from hpc.catalog.shelf import Catalogue
-    from hpc.spec.jobspec import parse
-
-    root, site = around.root, around.site
-    work = works(root, run)[site.admission.mode == "enforced"]
-    catalogue = Catalogue.load(root)
-    evaluator = catalogue.get(EVALUATOR) if action == EVAL else None
-    derived = derive(parent, action, source, evaluator, work, _baseline(around, parent) if evaluator else None)
-    spec = parse(derived.document)
-    recipe = evaluator or catalogue.get(spec.spec.recipe.name, spec.spec.recipe.version)
-    fleet, profile = parent.launch["fleet"], site.profiles[parent.launch["profiles"][0]]
-    options = merged_options(spec, site, profile)
-    if faults := launchplan.limit_refusals(options, site, spec, recipe):
-        raise Refusals(faults)
-    runtime_id = spec.spec.framework.runtime_id or recipe.runtime_id(spec.spec.framework.version)
-    runtimes = Runtimes.load(root)
-    runtime = None if site.fleets[fleet].kind == "local" and runtime_id not in runtimes else runtimes.get(runtime_id)
-    given = {
-        **{key: parent.launch[key] for key in ("profile", "pin_resource", "overrides", "env", "fleet", "config")},
-        "profiles": parent.launch["profiles"][:1], "options": options, "binds": list(site.binds),
-        "runtime": runtime_record(runtime, site.runtimes.verify), "kernel": find_kernels(root).as_json(), **derived.given,
-    }  # fmt: skip
-    given["inputs"] = {**derived.given["inputs"], **_baseline_input(around, parent, evaluator)}
-    launch = launchplan.launch_document(spec, recipe, site, options=options, work=work, given=given, action=action)
-    files, records = _contents(parent.run, recipe, with_plugins=evaluator is None)
-    records |= {"jobspec.json": spec.normalised(), "recipe.json": recipe.manifest, "launch.json": launch}
-    return Prepared(
-        run, spec, recipe, runtime, find_kernels(root), fleet, options, (profile,), files, records, _path(work)
-    )
-
-
-def _path(text: str) -> Any:
-    from pathlib import Path
-
-    return Path(text)
-
-
-def _baseline(around: Around, parent: Parent) -> Source | None:
-    """The run that `spec.evaluation.baseline` names. Raises Refusal E-SUBMIT-096 where the user has no such run."""
-    text = str(parent.evaluation.get("baseline", ""))
-    if not (run_id := baseline_run(text)):
-        return None
-    found = next((r for r in owner_runs(around.root, around.user) if r.run_id == run_id), None)
-    if found is None:
-        raise Refusal(
-            "E-SUBMIT-096", f"{around.user} has no run {run_id}", field="spec.evaluation.baseline", found=text
-        )
-    return source_of(found, "final")
-
-
-def _baseline_input(around: Around, parent: Parent, evaluator: Recipe | None) -> dict[str, Any]:
-    """The model that a baseline names, or that the run of a baseline stands on, as a pinned input."""
-    text = str(parent.evaluation.get("baseline", "")) if evaluator else ""
-    if run_id := baseline_run(text):
-        run = next(r for r in owner_runs(around.root, around.user) if r.run_id == run_id)
-        return {"baseline": read_json(run.launch)["inputs"]["model"]}
-    if not (named := baseline_model(text)):
-        return {}
-    from hpc.submit.hub import read_pins
-
-    cache = DigestCache(around.root.user_state(around.user) / "digests.json")
-    pins = read_pins(parent.run.exp, parent.run.work / parent.document["spec"]["source"]["exp"], None)
-    found = resolve_inputs(
-        {"spec": {"model": {"base": named}}}, root=around.root, site=around.site, experiment=parent.run.work, work_exp=str(parent.run.work),
-        cwd=parent.run.work, digest=cache.digest, pins=pins,
-    )  # fmt: skip
-    cache.save()
-    return {"baseline": found["model"]}
-
-
-def _contents(run: RunPaths, recipe: Recipe, *, with_plugins: bool) -> tuple[list[Any], dict[str, Any]]:
-    """Files and records that a follow-up's package takes from its parent's: the code, and for the same framework its plugins."""
-    from hpc.project.files import Travelling
-    from hpc.submit.plugins import FOLDER as PLUGINS
-    from hpc.submit.plugins import RECORD
-
-    left_out = (".tuneplane/", "tuneplane_recipes/", *(() if with_plugins else (f"{PLUGINS}/",)))
-    listed = [str(entry["path"]) for entry in read_json(run.package)["files"]]
-    files = [Travelling(run.work / path, path) for path in listed if not path.startswith(left_out)]
-    base = f"tuneplane_recipes/{recipe.id}/template"
-    files += [Travelling(recipe.template / rel, f"{base}/{rel}") for rel in recipe.template_files()]
-    record = run.work / ".tuneplane" / RECORD
-    return files, {RECORD: read_json(record)} if with_plugins and record.is_file() else {}
 
 
 def plan_all(around: Around, run: RunPaths, prepared: Prepared, clock: Clock, queued: Queued) -> list[Planned]:

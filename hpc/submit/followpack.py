@@ -1,0 +1,119 @@
+"""The package of a follow-up, made from its parent's package and from what the site has today. Reads only; the rules are in `followups`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuneplane.contract.followups import EVAL
+from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.record.files import read_json
+
+from hpc.errors import Refusal, Refusals
+from hpc.submit import admission, launchplan
+from hpc.submit.followups import EVALUATOR, Parent, Source, baseline_model, baseline_run, derive
+from hpc.submit.hub import read_pins
+from hpc.submit.inputs import DigestCache, resolve_inputs
+from hpc.submit.kernelzip import find_kernels
+from hpc.submit.prepare import Around, Prepared, merged_options, runtime_record
+from hpc.submit.usage import owner_runs
+
+if TYPE_CHECKING:
+    from hpc.catalog.recipes import Recipe
+
+
+def works(root: StorageRoot, run: RunPaths) -> tuple[str, str]:
+    """Where a run's job may find its package: the owner's, or the service user's copy."""
+    return str(run.work), str(root.admitted / run.run_id / "work")
+
+
+def load_parent(root: StorageRoot, run: RunPaths, asked: Mapping[str, Any] | None = None) -> Parent:
+    """A run by its package, every byte of it compared with its list. Raises Refusal(s) E-SUBMIT-071."""
+    document, launch, digest, _ = admission.read_package(run)
+    return Parent(run, document, launch, digest, works(root, run), dict(asked or {}))
+
+
+def source_of(run: RunPaths, artefact: str) -> Source:
+    """Raises Refusal(s) E-SUBMIT-071 for a package that is not what its list says."""
+    return Source(run, artefact, admission.read_package(run)[2])
+
+
+def prepare_child(around: Around, parent: Parent, action: str, source: Source, run: RunPaths) -> Prepared:
+    """The submission of a follow-up, made from the parent's package. Reads only; raises Refusal(s)."""
+    from hpc.catalog.runtimes import Runtimes
+    from hpc.catalog.shelf import Catalogue
+    from hpc.spec.jobspec import parse
+
+    root, site = around.root, around.site
+    work = works(root, run)[site.admission.mode == "enforced"]
+    catalogue = Catalogue.load(root)
+    evaluator = catalogue.get(EVALUATOR) if action == EVAL else None
+    baseline, more = _baseline(around, parent) if evaluator else (None, {})
+    derived = derive(parent, action, source, evaluator, work, baseline)
+    spec = parse(derived.document)
+    recipe = evaluator or catalogue.get(spec.spec.recipe.name, spec.spec.recipe.version)
+    fleet, profile = parent.launch["fleet"], site.profiles[parent.launch["profiles"][0]]
+    options = merged_options(spec, site, profile)
+    if faults := launchplan.limit_refusals(options, site, spec, recipe):
+        raise Refusals(faults)
+    runtime_id = spec.spec.framework.runtime_id or recipe.runtime_id(spec.spec.framework.version)
+    runtimes = Runtimes.load(root)
+    runtime = None if site.fleets[fleet].kind == "local" and runtime_id not in runtimes else runtimes.get(runtime_id)
+    given = {
+        **{key: parent.launch[key] for key in ("profile", "pin_resource", "overrides", "env", "fleet", "config")},
+        "profiles": parent.launch["profiles"][:1], "options": options, "binds": list(site.binds),
+        "runtime": runtime_record(runtime, site.runtimes.verify), "kernel": find_kernels(root).as_json(), **derived.given,
+        "inputs": {**derived.given["inputs"], **more},
+    }  # fmt: skip
+    launch = launchplan.launch_document(spec, recipe, site, options=options, work=work, given=given, action=action)
+    files, records = _contents(parent.run, recipe, with_plugins=evaluator is None)
+    records |= {"jobspec.json": spec.normalised(), "recipe.json": recipe.manifest, "launch.json": launch}
+    return Prepared(
+        run, spec, recipe, runtime, find_kernels(root), fleet, options, (profile,), files, records, Path(work)
+    )
+
+
+def _baseline(around: Around, parent: Parent) -> tuple[Source | None, dict[str, Any]]:
+    """(run, inputs) of what `spec.evaluation.baseline` names: a run's artefact with the model it stands on, or a model, pinned; nothing for `base`.
+
+    Raises Refusal E-SUBMIT-096 where the user has no such run, and those of `resolve_inputs`.
+    """
+    text = str(parent.evaluation.get("baseline", ""))
+    if run_id := baseline_run(text):
+        run = next((r for r in owner_runs(around.root, around.user) if r.run_id == run_id), None)
+        if run is None:
+            message = f"{around.user} has no run {run_id}"
+            raise Refusal("E-SUBMIT-096", message, field="spec.evaluation.baseline", found=text)
+        model = admission.read_package(run)[1]["inputs"].get("model")
+        return source_of(run, "final"), {"baseline": model} if model else {}
+    if named := baseline_model(text):
+        return None, {"baseline": _pinned(around, parent, named)}
+    return None, {}
+
+
+def _pinned(around: Around, parent: Parent, named: str) -> Any:
+    """A model by its path or reference as an input of the job, every file by digest."""
+    cache = DigestCache(around.root.user_state(around.user) / "digests.json")
+    folder = parent.run.work / parent.document["spec"]["source"]["exp"]
+    found = resolve_inputs(
+        {"spec": {"model": {"base": named}}}, root=around.root, site=around.site, experiment=folder, work_exp=str(folder), cwd=folder,
+        digest=cache.digest, pins=read_pins(parent.run.exp, folder, None),
+    )  # fmt: skip
+    cache.save()
+    return found["model"]
+
+
+def _contents(run: RunPaths, recipe: Recipe, *, with_plugins: bool) -> tuple[list[Any], dict[str, Any]]:
+    """Files and records that a follow-up's package takes from its parent's: the code, and for the same framework its plugins."""
+    from hpc.project.files import Travelling
+    from hpc.submit.plugins import FOLDER as PLUGINS
+    from hpc.submit.plugins import RECORD
+
+    left_out = (".tuneplane/", "tuneplane_recipes/", *(() if with_plugins else (f"{PLUGINS}/",)))
+    listed = [str(entry["path"]) for entry in read_json(run.package)["files"]]
+    files = [Travelling(run.work / path, path) for path in listed if not path.startswith(left_out)]
+    base = f"tuneplane_recipes/{recipe.id}/template"
+    files += [Travelling(recipe.template / rel, f"{base}/{rel}") for rel in recipe.template_files()]
+    record = run.work / ".tuneplane" / RECORD
+    return files, {RECORD: read_json(record)} if with_plugins and record.is_file() else {}
