@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,26 +44,28 @@ def arguments(method: str, settings: Settings, precision: str, job: Job, total_s
     import trl
 
     deepspeed.init_distributed(auto_mpi_discovery=False)
-    return getattr(trl, f"{TRAINERS[method]}Config")(
-        output_dir=os.fspath(job.place.out_dir / "trl"),
-        per_device_train_batch_size=settings.micro_batch_size,
-        gradient_accumulation_steps=settings.gradient_accumulation,
-        max_steps=total_steps,
-        max_grad_norm=settings.grad_clip,
-        seed=settings.seed % (1 << 32),
-        use_cpu=job.device.type == "cpu",  # without this word two ranks on CPUs train as two jobs
-        bf16=precision == "bf16",
-        fp16=False,
-        gradient_checkpointing=False,  # the model was loaded with it, where it is wanted
-        deepspeed=config_of(settings, precision, job.place.world_size),
-        save_strategy="no",
-        logging_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        **({} if method == "grpo" else {"max_length": settings.max_length}),
-        **EXTRA[method](settings),
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of transformers, for a name that TRL's own default uses
+        return getattr(trl, f"{TRAINERS[method]}Config")(
+            output_dir=os.fspath(job.place.out_dir / "trl"),
+            per_device_train_batch_size=settings.micro_batch_size,
+            gradient_accumulation_steps=settings.gradient_accumulation,
+            max_steps=total_steps,
+            max_grad_norm=settings.grad_clip,
+            seed=settings.seed % (1 << 32),
+            use_cpu=job.device.type == "cpu",  # without this word two ranks on CPUs train as two jobs
+            bf16=precision == "bf16",
+            fp16=False,
+            gradient_checkpointing=False,  # the model was loaded with it, where it is wanted
+            deepspeed=config_of(settings, precision, job.place.world_size),
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            **({} if method == "grpo" else {"max_length": settings.max_length}),
+            **EXTRA[method](settings),
+        )
 
 
 def trainer(
