@@ -14,7 +14,7 @@ from timing import Samples
 
 sys.path.insert(0, str(REPO / "tests/training"))
 
-ROUNDS = 16
+ROUNDS = 8
 WORDS = ["the", "answer", "follows", "the", "question", "and", "the", "loss", "covers", "the", "answer", "only"]
 LORA = {"lora_rank": 8, "zero_stage": 2}
 
