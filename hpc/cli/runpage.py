@@ -111,6 +111,10 @@ def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
 def _curve(curves: Mapping[str, Points]) -> str:
     if not curves:
         return _section("Loss", '<p class="soft">no metrics</p>')
@@ -156,7 +160,7 @@ def _verdict(document: Mapping[str, Any]) -> str:
     colour = "good" if word == "passed" else "bad" if word == "failed" else "soft"
     gates = [
         [_map(g).get("metric"), "passed" if _map(g).get("passed") else "failed", _map(g).get("reason")]
-        for g in verdict.get("gates") or ()
+        for g in _list(verdict.get("gates"))
     ]
     head = f'<p><span class="badge {colour}">{_text(word)}</span> {_text(verdict.get("reason"))}</p>'
     return _section("Verdict", head + _table(["metric", "gate", "why"], gates))
@@ -165,7 +169,8 @@ def _verdict(document: Mapping[str, Any]) -> str:
 def _shape(document: Mapping[str, Any]) -> str:
     shape = _map(document.get("shape"))
     rows = [
-        [_map(p).get(k) for k in ("name", "nodes", "ranks_per_node", "gpus_per_node")] for p in shape.get("pools") or ()
+        [_map(p).get(k) for k in ("name", "nodes", "ranks_per_node", "gpus_per_node")]
+        for p in _list(shape.get("pools"))
     ]
     return _section("Shape", _table(["pool", "nodes", "ranks a node", "GPUs a node"], rows))
 
@@ -209,7 +214,7 @@ def _attempts(document: Mapping[str, Any]) -> str:
     names = ("attempt", "class", "started_at", "ended_at", "step", "job_id", "hosts", "message")
     rows = [
         [", ".join(map(str, v)) if isinstance(v := _map(a).get(n), list) else v for n in names]
-        for a in document.get("attempts") or ()
+        for a in _list(document.get("attempts"))
     ]
     return _section(
         "Attempts", _table(["attempt", "ended as", "started", "ended", "step", "job", "nodes", "message"], rows)
@@ -219,7 +224,7 @@ def _attempts(document: Mapping[str, Any]) -> str:
 def _followups(document: Mapping[str, Any]) -> str:
     rows = [
         [_map(f).get(n) for n in ("action", "run_id", "exp", "state", "message")]
-        for f in document.get("followups") or ()
+        for f in _list(document.get("followups"))
     ]
     return _section("What follows", _table(["action", "run", "experiment", "state", "message"], rows))
 
@@ -234,5 +239,5 @@ def _origin(document: Mapping[str, Any]) -> str:
 
 
 def _artifacts(document: Mapping[str, Any]) -> str:
-    rows = [[_map(a).get(n) for n in ("kind", "path", "size", "sha256")] for a in document.get("artifacts") or ()]
+    rows = [[_map(a).get(n) for n in ("kind", "path", "size", "sha256")] for a in _list(document.get("artifacts"))]
     return _section("Artifacts", _table(["kind", "path", "bytes", "SHA-256"], rows))

@@ -12,10 +12,9 @@ from typing import Any
 from tuneplane.contract import schemas
 from tuneplane.contract.layout import RunPaths
 from tuneplane.record.digest import digest_json
-from tuneplane.record.files import read_json
 
 from hpc.runs.metrics import is_number, read_metrics
-from hpc.runs.records import Attempt, Facts
+from hpc.runs.records import Attempt, Facts, mapping_at, object_of
 from hpc.slurm.usage import JobUsage
 
 
@@ -36,20 +35,19 @@ def dossier(facts: Facts, accounting: Accounting, element: int | None = None) ->
     part, attempts = (
         (run, facts.attempts) if element is None else (run.element(element), dict(facts.elements).get(element, ()))
     )
-    report, launch, spec = _object(part.report), _object(run.launch), _object(run.jobspec)
-    recorded = report.get("origin") if isinstance(report.get("origin"), dict) else None
-    body = spec.get("spec") if isinstance(spec.get("spec"), dict) else {}
-    admission = _object(run.admission)
+    report, launch, spec = object_of(part.report), object_of(run.launch), object_of(run.jobspec)
+    recorded = mapping_at(report, "origin")
+    admission = object_of(run.admission)
     last = attempts[-1] if attempts else None
     return {
         "run_id": run.run_id,
         "owner": run.owner,
         "exp": run.exp,
         "element": element,
-        "labels": (spec.get("metadata") or {}).get("labels") or {},
-        "recipe": (body or {}).get("recipe"),
-        "hyperparams": launch.get("hyperparams") or {},
-        "shape": launch.get("shape") or {},
+        "labels": mapping_at(spec, "metadata", "labels"),
+        "recipe": mapping_at(spec, "spec", "recipe"),
+        "hyperparams": mapping_at(launch, "hyperparams"),
+        "shape": mapping_at(launch, "shape"),
         "admission": {key: admission.get(key) for key in ("mode", "package_digest", "spec_digest", "admitted_at")},
         "origin": recorded or _packed(spec, launch),
         "origin_is": "recorded by the job" if recorded else "what the package says; the job has not ended well",
@@ -64,7 +62,7 @@ def dossier(facts: Facts, accounting: Accounting, element: int | None = None) ->
             for s in facts.submissions
         ],
         "accounting": accounting.as_json(),
-        "efficiency": efficiency(launch, recorded or {}, last, accounting.usage, report.get("result")),
+        "efficiency": efficiency(launch, recorded, last, accounting.usage, report.get("result")),
         "result": report.get("result"),
         "artifacts": report.get("artifacts") or [],
         "problems": dict(facts.problems),
@@ -73,9 +71,7 @@ def dossier(facts: Facts, accounting: Accounting, element: int | None = None) ->
 
 def _packed(spec: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str, Any]:
     """What the package alone says of where a run comes from; the job adds the rest at its end."""
-    told = spec.get("provenance") if isinstance(spec.get("provenance"), dict) else {}
-    assert isinstance(told, dict)
-    inputs = launch.get("inputs") if isinstance(launch.get("inputs"), dict) else {}
+    told, inputs = mapping_at(spec, "provenance"), mapping_at(launch, "inputs")
     return {
         "schema": schemas.PROVENANCE,
         "software": {"core": told.get("core_version"), "kernel": launch.get("kernel")},
@@ -84,7 +80,7 @@ def _packed(spec: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str, Any
         "git": {
             "commit": told.get("git_commit") or None, "dirty": bool(told.get("git_dirty")), "diff_sha256": launch.get("git_diff_sha256"),
         },
-        "data": {n: {"path": i.get("path")} for n, i in (inputs or {}).items() if isinstance(i, dict)},
+        "data": {n: {"path": i.get("path")} for n, i in inputs.items() if isinstance(i, dict)},
     }  # fmt: skip
 
 
@@ -104,38 +100,24 @@ def efficiency(
 
     Shares are of 1. CPU time is accounting's, else the launchers'; memory is accounting's largest task, else the largest process.
     """
-    slurm = origin.get("slurm") if isinstance(origin.get("slurm"), dict) else {}
-    used = origin.get("used") if isinstance(origin.get("used"), dict) else {}
-    assert isinstance(slurm, dict)
-    assert isinstance(used, dict)
-    nodes = len(slurm.get("nodes") or ()) or None
+    slurm, used = mapping_at(origin, "slurm"), mapping_at(origin, "used")
+    named = slurm.get("nodes")
+    nodes = len(named) if isinstance(named, list) and named else None
+    told = accounting or JobUsage("", "", None, None, None, {})
     begun, ended = (last.started_at, last.ended_at) if last else (None, None)
-    elapsed = (
-        accounting.elapsed_s if accounting and accounting.elapsed_s else ended - begun if begun and ended else None
-    )
+    elapsed = told.elapsed_s or (max(0.0, ended - begun) if begun and ended else None)
     per_node, memory_mb = _number(slurm.get("cpus_per_node")), _number(slurm.get("memory_mb_per_node"))
     cpus = per_node * nodes if per_node and nodes else None
-    cpu_s = accounting.cpu_s if accounting and accounting.cpu_s is not None else _number(used.get("cpu_s"))
-    memory = (
-        accounting.max_rss_bytes
-        if accounting and accounting.max_rss_bytes
-        else _number(used.get("largest_process_bytes"))
-    )
-    peak = (
-        (result.get("memory") or {})
-        if isinstance(result, dict) and isinstance(result.get("memory") or {}, dict)
-        else {}
-    )
+    cpu_s = told.cpu_s if told.cpu_s is not None else _number(used.get("cpu_s"))
+    memory = told.max_rss_bytes or _number(used.get("largest_process_bytes"))
     limit = _number(slurm.get("time_limit_s"))
     return {
         "elapsed_s": round(elapsed, 3) if elapsed else None,
         "time": _of(elapsed, limit, "s"),
         "cpu": _of(cpu_s, elapsed * cpus if elapsed and cpus else None, "CPU s"),
         "memory": _of(memory, memory_mb * (1 << 20) if memory_mb else None, "bytes"),
-        "gpus_asked": _number(slurm.get("gpus"))
-        if slurm
-        else sum(p.get("nodes", 0) * p.get("gpus_per_node", 0) for p in _pools(launch)),
-        "gpu_memory_bytes": _number(peak.get("gpu_reserved")),
+        "gpus_asked": _number(slurm.get("gpus")) if slurm else _gpus(launch),
+        "gpu_memory_bytes": _number(mapping_at(result, "memory").get("gpu_reserved")),
         "gpu_share": None,
     }
 
@@ -145,9 +127,13 @@ def _of(used: float | None, asked: float | None, unit: str) -> dict[str, Any]:
     return {"used": used, "asked": asked, "unit": unit, "share": share}
 
 
-def _pools(launch: Mapping[str, Any]) -> list[dict[str, Any]]:
-    shape = launch.get("shape")
-    return [p for p in (shape or {}).get("pools") or () if isinstance(p, dict)] if isinstance(shape, dict) else []
+def _gpus(launch: Mapping[str, Any]) -> float | None:
+    """GPUs of all pools; None where none says."""
+    pools = mapping_at(launch, "shape").get("pools")
+    rows = [p for p in pools if isinstance(p, dict)] if isinstance(pools, list) else []
+    found = [(_number(p.get("nodes")), _number(p.get("gpus_per_node"))) for p in rows]
+    known = [n * g for n, g in found if n is not None and g is not None]
+    return sum(known) if known else None
 
 
 def _number(value: Any) -> float | None:
@@ -163,11 +149,3 @@ def curves(run: RunPaths) -> dict[str, list[tuple[float, float]]]:
         for name in names
     }
     return {name: found for name, found in points.items() if found}
-
-
-def _object(path: Any) -> dict[str, Any]:
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuneplane.contract.layout import RunPaths
-from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal
+from hpc.runs.records import mapping_at, object_of
 from hpc.runs.state import RunState
 
 
@@ -35,12 +35,12 @@ class Wanted:
             return False
         if not (self.method or self.commit or self.data or self.labels):
             return True
-        return self._packed(_object(run.jobspec), _object(run.launch) if self.data else {})
+        return self._packed(object_of(run.jobspec), object_of(run.launch) if self.data else {})
 
     def _packed(self, spec: Mapping[str, Any], launch: Mapping[str, Any]) -> bool:
-        labels = _at(spec, "metadata", "labels")
-        method = _at(spec, "spec", "recipe").get("name", "")
-        commit = str(_at(spec, "provenance").get("git_commit") or "")
+        labels = mapping_at(spec, "metadata", "labels")
+        method = mapping_at(spec, "spec", "recipe").get("name", "")
+        commit = str(mapping_at(spec, "provenance").get("git_commit") or "")
         return (
             self.method in ("", method, str(method).rpartition("/")[2])
             and commit.startswith(self.commit)
@@ -65,7 +65,7 @@ def parse_labels(items: tuple[str, ...]) -> dict[str, str | None]:
 def _digests(launch: Mapping[str, Any]) -> list[str]:
     """SHA-256 of every input file, bare hexadecimal digits, and digests of data sets."""
     out = []
-    inputs = _at(launch, "inputs")
+    inputs = mapping_at(launch, "inputs")
     for source in inputs.values():
         if not isinstance(source, dict):
             continue
@@ -74,18 +74,3 @@ def _digests(launch: Mapping[str, Any]) -> list[str]:
         named.append(dataset.get("digest") if isinstance(dataset, dict) else None)
         out += [str(d).removeprefix("sha256:") for d in named if d]
     return out
-
-
-def _at(value: Mapping[str, Any], *path: str) -> dict[str, Any]:
-    found: Any = value
-    for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _object(path: Any) -> dict[str, Any]:
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -158,6 +158,18 @@ def _word(value: Any) -> str:
     return escaped(str(value))
 
 
+def object_of(path: os.PathLike[str]) -> dict[str, Any]:
+    """A record, {} where it is missing, cannot be read or is no object."""
+    return _record(path, {}) or {}
+
+
+def mapping_at(value: Any, *path: str) -> dict[str, Any]:
+    """The object at a path of keys, {} where another kind of value stands on the way: records are their owner's words."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
 def numbers(folder: os.PathLike[str], suffix: str = "") -> list[int]:
     """The numbers that name a folder's entries (`0.json`, `1.json`, …), ascending. A folder that cannot be read has none."""
     try:

@@ -119,7 +119,10 @@ def begin(
     """
     if not table:
         return dict(given), []
-    sweep = Sweep.parse(table)
+    try:
+        sweep = Sweep.parse(table)
+    except ValueError as exc:
+        return dict(given), [Refusal("E-SWEEP-008", str(exc), field=RECORD)]
     base = dict(given) if recipe.is_custom else {**sweep.variants[0], **given}
     if recipe.integration:
         message = f"{recipe.id} gives its framework its settings when the package is made, one set a job"
@@ -193,7 +196,7 @@ def table_refusals(
         return None, [Refusal("E-SWEEP-008", str(exc), field=RECORD)]
     out, count = [], len(sweep.variants)
     text = str(options.get("array") or "")
-    if not text or list(parse_array(text)) != list(range(count)):
+    if not text or parse_array(text).ranges != (range(count),):
         out.append(
             Refusal("E-SWEEP-008", f"{count} variants", field="spec.slurm.array", found=text, allowed=f"0-{count - 1}")
         )

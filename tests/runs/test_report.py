@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from builder import RunMaker
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runcommands import Tp
+from tuneplane.contract.layout import RunPaths
 
 from hpc.cli.runpage import page
 from hpc.runs.dossier import Accounting, dossier, efficiency
@@ -98,6 +99,33 @@ class TestUsage:
         found = efficiency({}, {}, None, None, None)
         assert [found[k]["share"] for k in ("time", "cpu", "memory")] == [None] * 3
         assert found["elapsed_s"] is None
+
+
+ODD = (
+    st.none()
+    | st.integers()
+    | st.text()
+    | st.lists(st.integers(), max_size=2)
+    | st.dictionaries(st.text(max_size=3), st.integers(), max_size=2)
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_records_of_any_form_are_reported_and_nothing_breaks(tmp_path: Path, data: st.DataObject) -> None:
+    run = RunPaths(tmp_path / "runs" / "alice" / "exp" / "run-00aa")
+    keys = {
+        run.report: ("origin", "result", "artifacts", "attempts"), run.launch: ("shape", "inputs", "hyperparams", "runtime"),
+        run.jobspec: ("spec", "metadata", "provenance"), run.admission: ("mode",),
+    }  # fmt: skip
+    for path, names in keys.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        inner = {
+            k: data.draw(ODD) for k in ("slurm", "used", "nodes", "labels", "recipe", "pools", "memory", "git_dirty")
+        }
+        path.write_text(json.dumps({name: data.draw(ODD | st.just(inner)) for name in names}))
+    document = dossier(read_facts(run), Accounting())
+    assert_inert(page(document, {}))
 
 
 def test_a_run_without_a_report_tells_what_its_package_says(tp: Tp) -> None:

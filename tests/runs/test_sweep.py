@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from builder import RunMaker
+from conftest import ME
 from rows import NOW, look, past, row
+from runcommands import Tp
 from tuneplane.contract.sweeps import Stopping, Sweep
 from tuneplane.record.digest import digest_json
 from tuneplane.record.files import write_json_new
@@ -148,3 +151,57 @@ def test_a_decision_that_was_changed_or_removed_is_tampered(make_run: Make) -> N
     path.write_bytes(before)
     (part.run.rungs / "4.json").write_bytes(before)
     assert [(f.level, f.path) for f in audit(maker.run).findings] == [("incomplete", "array/1/rungs/4.json")]
+
+
+def commanded(tp: Tp) -> RunMaker:
+    maker = tp.live()
+    sweep = Sweep(tuple({"lr": n / 10, "seed": n} for n in range(3)), Stopping("loss", "min", (2, 4), 2))
+    maker.run.variants.write_text(json.dumps(sweep.as_json()))
+    record = json.loads((maker.run.submissions / "0.json").read_text())
+    (maker.run.submissions / "0.json").write_text(json.dumps(record | {"array": {"offset": 0, "tasks": "0-2"}}))
+    trained(maker.element(0), 3.0, 2.0, 1.5, 1.25, cls="done")
+    trained(maker.element(1), 4.0, 3.5, cls="done", stopped_at_rung=2)
+    return maker
+
+
+def test_the_command_shows_the_best_first_and_how_to_train_it_alone(tp: Tp) -> None:
+    maker = commanded(tp)
+    shown = tp("sweep", "status", maker.run.exp)
+    lines = shown.out.splitlines()
+    assert lines[0].startswith(f"{maker.run.run_id}  sft  3 variants: 1 done, ")
+    assert lines[1].split() == ["#", "lr", "seed", "STATE", "STEP", "loss", "BEST"]
+    assert lines[2].split() == ["0", "0.0", "0", "done", "4/4", "1.25", "1.25"]
+    assert "stopped at 2" in lines[3]
+    assert "tp submit sft --set lr=0.0 --set seed=0" in shown.err
+    told = tp("sweep", "status", "--json").json()
+    assert (told["metric"], told["mode"], told["stopping"]["rungs"]) == ("loss", "min", [2, 4])
+    assert [v["stopped_at_rung"] for v in told["variants"]] == [None, 2, None]
+    assert tp("sweep", "status", "-n", "1").err.count("1 of 3 variants") == 1
+
+
+def test_all_variants_in_one_plot(tp: Tp, tmp_path: Path) -> None:
+    commanded(tp)
+    text = tp("sweep", "plot").out
+    assert "loss of 2 variants; best 1.25: #0 lr=0.0 seed=0" in text.splitlines()[0]
+    assert len(text.splitlines()) == 17
+    done = tp("sweep", "plot", "--png", str(tmp_path / "all.png"))
+    assert done.code == 0
+    assert (tmp_path / "all.png").read_bytes()[:4] == b"\x89PNG"
+    assert [line["index"] for line in tp("sweep", "plot", "--json").json()["lines"]] == [0, 1]
+    assert tp("sweep", "plot", "--metric", "none", "--json").json()["errors"][0]["code"] == "E-RUNS-040"
+
+
+def test_stopping_a_sweep_cancels_every_part(tp: Tp) -> None:
+    maker = commanded(tp)
+    other = str(
+        tp.fake.add(name=f"sft.{maker.run.run_id}.1000", comment=f"tp:{maker.run.run_id}:{maker.nonce}", user=ME)
+    )
+    maker.submit(1000, job_id=other, array={"offset": 3, "tasks": "0-1"})
+    done = tp("sweep", "stop", maker.run.run_id)
+    assert done.code == 0, done.err
+    assert [tp.fake.job(j)["state"] for j in (maker.job_id, other)] == ["CANCELLED", "CANCELLED"]
+
+
+def test_a_run_that_is_no_sweep_has_no_table(tp: Tp) -> None:
+    tp.make().done()
+    assert tp("sweep", "status", "--json").json()["errors"][0]["code"] == "E-SWEEP-007"
