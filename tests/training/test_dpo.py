@@ -154,7 +154,11 @@ def test_ranks_micro_batches_and_accumulation_share_one_global_batch(lessons: Le
     two = lessons.straight("dpo", **RPO)
     one = lessons.run("dpo", **(RPO | {"micro_batch_size": 8, "gradient_accumulation": 1})).complete(world=1)
     for name in ("loss", "reward_margin", "accuracy", "tokens"):
-        assert [m[name] for m in one.metrics()] == pytest.approx([m[name] for m in two.metrics()], rel=2e-4, abs=1e-5)
+        first = (
+            name == "accuracy"
+        )  # before the first update every margin is rounding about 0, and its sign is the CPU's
+        found, wanted = ([m[name] for m in run.metrics()[first:]] for run in (one, two))
+        assert found == pytest.approx(wanted, rel=2e-4, abs=1e-5)
 
 
 @pytest.mark.train
