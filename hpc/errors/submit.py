@@ -40,7 +40,7 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-SUBMIT-062", "not what was previewed", "Code, config, locks or the site changed since the preview.", "Preview again."),
     _K("E-SUBMIT-063", "a dependency that can never be met", "The parent job is unknown, or it ended in a way that the condition excludes; Slurm would let the job wait for ever.", "Name a job that is queued or running, or drop the dependency."),
     _K("E-SUBMIT-064", "an array index past the site's limit", "Slurm's MaxArraySize bounds the highest index.", "Split the array as the hint says."),
-    _K("E-SUBMIT-065", "no array for this recipe", "Arrays run a script of your own many times; a training recipe has one model and one set of checkpoints a run.", "Submit the variants one by one, or use custom/custom."),
+    _K("E-SUBMIT-065", "no array for this recipe", "Arrays run a script of your own many times; a training recipe has one model and one set of settings a run.", "`tp sweep` trains variants as an array; for other arrays use custom/custom."),
     _K("E-SUBMIT-070", "the package's owner is not the folder's", "runs/<owner>/ holds a package of another uid.", "Submit as yourself; an admin looks at `tp site check`."),
     _K("E-SUBMIT-071", "the package is not what its list says", "A file was changed, added or removed after packing.", "Submit again."),
     _K("E-SUBMIT-072", "over the GPU quota", "Queued and running runs and this one together exceed the quota.", "Wait, stop a run, or ask an admin."),

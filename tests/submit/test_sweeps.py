@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from tuneplane.contract.sweeps import Stopping, Sweep
 
 from hpc.errors import Refusal, Refusals
+from hpc.submit.package import discard
 from hpc.submit.pieces import LONGEST, STRIDE, Piece, pieces_of
 from hpc.submit.sweeps import Asked, plan, table_refusals
 
@@ -86,12 +87,14 @@ class TestPieces:
         assert [p.first for p in found] == [5000 + n * STRIDE for n in range(len(found))]
 
 
-@pytest.fixture
-def lab(tmp_path: Path, make_fake_slurm: Callable[..., Any]) -> tuple[Lab, Any]:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Any]:
     """A site with toy/curve on a Slurm of files whose arrays end at index 9."""
+    from fakeslurm import FakeSlurm
     from sifs import small_sif
 
-    made, fake = Lab(tmp_path), make_fake_slurm(MaxArraySize="10")
+    folder = tmp_path_factory.mktemp("sweeps")
+    made, fake = Lab(folder), FakeSlurm(folder / "slurm", MaxArraySize="10")
     made.tp("site", "init", str(made.storage), "--name", "lab", "--fleet", "local")
     site = made.storage / "site/site.yaml"
     fleet = f'  local: {{kind: local}}\n  batch: {{kind: slurm, bin_dir: "{fake.bin}", conf: "{fake.conf}"}}'
@@ -108,7 +111,23 @@ def lab(tmp_path: Path, make_fake_slurm: Callable[..., Any]) -> tuple[Lab, Any]:
     made.tp("init", str(made.project), "--name", "lab")
     made.tp("new", "job", "--method", "toy/curve")
     made.commit()
+    made.git("tag", "laid-out")
     return made, fake
+
+
+@pytest.fixture
+def lab(place: tuple[Lab, Any]) -> Iterator[tuple[Lab, Any]]:
+    """The same, as if nothing had been submitted yet."""
+    yield place
+    made, fake = place
+    fake.faults("")
+    for job in fake.jobs():
+        fake.finish(job["id"], "COMPLETED", 0, 0)
+    (fake.folder / "calls.jsonl").unlink(missing_ok=True)
+    for run in made.runs():
+        discard(run)
+    shutil.rmtree(made.storage / "site/sbatch_templates", ignore_errors=True)
+    made.git("reset", "-q", "--hard", "laid-out")
 
 
 def sweep(lab: Lab, *words: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
@@ -217,7 +236,7 @@ def test_a_later_piece_that_slurm_refuses_is_told_and_retry_submits_what_is_miss
     )
     (run,) = made.runs()
     fake.faults("")
-    (job,) = fake.jobs()
+    job = fake.jobs()[-1]
     fake.start(job["id"])
     fake.finish(job["id"], "COMPLETED", 0, 0)
     for index in range(10):
