@@ -108,7 +108,7 @@ def efficiency(
     elapsed = told.elapsed_s or (max(0.0, ended - begun) if begun and ended else None)
     per_node, memory_mb = _number(slurm.get("cpus_per_node")), _number(slurm.get("memory_mb_per_node"))
     cpus = per_node * nodes if per_node and nodes else None
-    cpu_s = told.cpu_s if told.cpu_s is not None else _number(used.get("cpu_s"))
+    cpu_s = told.cpu_s or _number(used.get("cpu_s"))  # a site that gathers nothing says 0
     memory = told.max_rss_bytes or _number(used.get("largest_process_bytes"))
     limit = _number(slurm.get("time_limit_s"))
     return {

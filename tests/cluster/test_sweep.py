@@ -146,8 +146,9 @@ def test_p14_an_element_of_real_training_has_its_own_settings_and_ends_at_its_ru
         3072,
     )
     assert set(origin["execution"]["environment"]) == {"batch", "rank-0", "step-0"}
-    told = lab.tp(alice, "runs", "report", small.run_id, "--element", "0", "--json").json
-    assert told["accounting"]["state"] == "COMPLETED"
+    words = ("runs", "report", small.run_id, "--element", "0", "--json")
+    until("accounting has it", lambda: lab.tp(alice, *words).json["accounting"].get("state") == "COMPLETED", pause=1)
+    told = lab.tp(alice, *words).json
     assert 0 < told["efficiency"]["memory"]["share"] < 1
     assert told["efficiency"]["cpu"]["share"] > 0
     jobs = [attempts(small, i)[0]["start"]["job_id"] for i in (0, 1)]
