@@ -27,6 +27,12 @@ def check_claims(case: Case, part: RunPaths, report: Record, admission: Record |
     if admission is not None:
         wanted["admission"] = admission.get("mode")
     expect(case, "report", part.report, report, {k: v for k, v in wanted.items() if k in report})
+    if beyond := report.get("artifacts_not_listed"):
+        case.note(
+            "artifacts",
+            part.report,
+            f"{beyond} further files of the output are in no list, so that nothing is said about them",
+        )
     last = _attempts(case, part, report)
     if last is not None:
         _of_attempt(case, part, part.attempt(last), report)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from builder import RunMaker
+from tuneplane.launch import finish
 from tuneplane.record.canonical import canonical_bytes, pretty_bytes
 from tuneplane.record.digest import digest_bytes
 from tuneplane.record.events import event_hash
@@ -80,3 +83,20 @@ def test_the_nodes_records_that_decided_an_end_are_the_recorded_ones(make_run: M
         path.write_text('{"node": 1, "exit_code": 1}')
     found = audit(maker.run)
     assert [(f.level, f.path) for f in found.findings] == [(level, f"attempts/0/nodes/{path.name}")]
+
+
+def test_output_past_the_cap_of_artifacts_is_counted_and_said(
+    make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.bin").write_text(name)
+    (tmp_path / "d.bin").symlink_to("a.bin")
+    place: Any = SimpleNamespace(attempt=SimpleNamespace(out=tmp_path))
+    recipe = {"artifacts": {"checkpoints": ["*.bin"], "exports": ["a.bin"]}}
+    rows, beyond = finish.collect_artifacts(place, recipe)
+    assert ([r["path"] for r in rows], beyond) == (["a.bin", "b.bin", "c.bin"], 0)
+    monkeypatch.setattr(finish, "MAX_ARTIFACT_FILES", 2)
+    rows, beyond = finish.collect_artifacts(place, recipe)
+    assert ([(r["path"], r["kind"]) for r in rows], beyond) == ([("a.bin", "exports"), ("b.bin", "checkpoints")], 1)
+    found = claimed(make_run, lambda report: report.update(artifacts_not_listed=1))
+    assert (found.verdict, [(f.level, f.path) for f in found.findings]) == ("verified", [("note", "report.json")])

@@ -56,26 +56,25 @@ def look(place: Place, env: Mapping[str, str], lead_s: float) -> Seen:
     )
 
 
-def collect_artifacts(place: Place, recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Files below out/ that the recipe declares, with size and SHA-256. Links and files past the cap are left out, never followed."""
+def collect_artifacts(place: Place, recipe: Mapping[str, Any]) -> tuple[list[dict[str, Any]], int]:
+    """Files below out/ that the recipe declares, with size and SHA-256, and how many past the cap are not listed. Links are never followed."""
     declared = recipe.get("artifacts", {})
     out = place.attempt.out
     rows: dict[str, dict[str, Any]] = {}
+    beyond: set[str] = set()
     for kind in ("checkpoints", "logs", "exports", "evaluations"):
         for pattern in declared.get(kind, ()):
             for found in sorted(glob.glob(os.path.join(glob.escape(str(out)), pattern))):
                 for path in _files_below(found):
                     name = os.path.relpath(path, out)
-                    if len(rows) < MAX_ARTIFACT_FILES and os.path.realpath(path) == os.path.join(
-                        os.path.realpath(out), name
-                    ):
-                        rows[name] = {
-                            "kind": kind,
-                            "path": name,
-                            "size": os.path.getsize(path),
-                            "sha256": digest_file(path),
-                        }
-    return [rows[name] for name in sorted(rows)]
+                    if os.path.realpath(path) != os.path.join(os.path.realpath(out), name):
+                        continue
+                    if len(rows) < MAX_ARTIFACT_FILES or name in rows:
+                        size, sha256 = os.path.getsize(path), digest_file(path)
+                        rows[name] = {"kind": kind, "path": name, "size": size, "sha256": sha256}
+                    else:
+                        beyond.add(name)
+    return [rows[name] for name in sorted(rows)], len(beyond)
 
 
 def stopped_rung(place: Place) -> dict[str, Any] | None:
@@ -158,6 +157,7 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output
     spec, launch = read_json(place.work / ".tuneplane/jobspec.json"), read_json(place.work / ".tuneplane/launch.json")
     recipe, start = read_json(place.work / ".tuneplane/recipe.json"), _maybe(place.attempt.start) or {}
     admission = _maybe(place.admission) or {}
+    artifacts, beyond = collect_artifacts(place, recipe)
     attempts = [
         _maybe(place.run.attempt(n).end) or {"attempt": n, "class": "lost"} for n in range(place.attempt.number)
     ]
@@ -196,7 +196,8 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output
                 c for n in range(place.attempt.number + 1) if (c := _maybe(place.run.attempt(n).continuity))
             ],
             "result": _maybe(place.attempt.out / "result.json"),
-            "artifacts": collect_artifacts(place, recipe),
+            "artifacts": artifacts,
+            **({"artifacts_not_listed": beyond} if beyond else {}),
         }
     )
 
