@@ -139,7 +139,7 @@ class Writing:
 def write_part(taken: Taken, rank: int) -> dict[str, Any]:
     """Write one rank's part: `files` with digests, `continuity` with those of what they hold. Raises OSError.
 
-    The contents are hashed beside the writing, on another core where there is one.
+    The contents are looked at beside the writing, on another core where there is one.
     """
     folder = taken.part.folder
     with ThreadPoolExecutor(1) as beside:
