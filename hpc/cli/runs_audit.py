@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -64,14 +65,34 @@ def _judge_of(desk: Desk, runs: list[RunPaths]) -> Judge:
     from hpc.runs.audit import audit as from_files
 
     if not os.path.lexists(desk.root.log / CHECKPOINT):
-        return from_files
+        return lambda run: _with_owner(desk, from_files(run))
     from hpc.evidence.logged import Logged
 
     log = Logged(desk.root, desk.site)
     log.read(runs)
     if log.why:
         click.echo(f"tp: note: nothing is compared with the log: {log.why}", err=True)
-    return lambda run: log.judge(from_files(run))
+    return lambda run: _with_owner(desk, log.judge(from_files(run)))
+
+
+def _with_owner(desk: Desk, found: Audit) -> Audit:
+    """The audit, and whether the folder that bears the owner's name is the owner's: whoever comes first can make one under another's name."""
+    from dataclasses import replace
+
+    from hpc.runs.audit import verdict_of
+    from hpc.runs.evidence import Finding
+    from hpc.site.roll import owner_uid
+
+    owner = found.run.owner
+    try:
+        uid, account = os.lstat(desk.root.owner_runs(owner)).st_uid, pwd.getpwnam(owner).pw_uid
+        if uid == account or uid == owner_uid(desk.root, owner):
+            return found
+    except (OSError, KeyError, Refusal):
+        return found  # an account that went away; what its records say can still be compared with each other
+    text = f"the folder runs/{owner} belongs to uid {uid}, not to {owner}"
+    findings = (Finding("tampered", "owner", "../..", text), *found.findings)
+    return replace(found, findings=findings, verdict=verdict_of(findings))
 
 
 def _say(found: Audit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 
@@ -192,6 +193,18 @@ def test_audit_exit_codes(tp: Tp) -> None:
     bad = tp("runs", "audit", "run-aa01")
     assert (bad.code, "report.json" in bad.out) == (2, True)
     assert tp("runs", "audit", "run-aa01", "--json").json()["verdict"] == "tampered"
+
+
+def test_a_run_below_a_folder_that_only_bears_the_owners_name_is_not_the_owners(tp: Tp) -> None:
+    maker = RunMaker(tp.root, owner="daemon", exp="sft", run_id="run-dd01").done()
+    done = tp("runs", "audit", "run-dd01", "--owner", "daemon", "--json")
+    assert (done.code, done.json()["verdict"], len(done.json()["findings"])) == (2, "tampered", 1)
+    assert "belongs to uid 0, not to daemon" in done.json()["findings"][0]["message"]
+    uid = pwd.getpwnam("daemon").pw_uid
+    for folder, _, names in os.walk(tp.root.owner_runs("daemon")):
+        for path in (folder, *(os.path.join(folder, name) for name in names)):
+            os.chown(path, uid, -1)
+    assert tp("runs", "audit", maker.run_id, "--owner", "daemon").code == 0
 
 
 def test_audit_of_all_for_cron(tp: Tp) -> None:
