@@ -85,6 +85,14 @@ def test_an_evaluation_has_the_parents_rows_settings_and_gates_and_works_on_the_
     }  # fmt: skip
 
 
+def test_inputs_in_the_service_users_copy_move_to_the_followups_own_copy() -> None:
+    admitted, own = parent(), "/shared/tp/admitted/run-0003/work"
+    admitted.launch["inputs"]["validation"]["path"] = f"{admitted.works[1]}/experiments/sums/held-out.jsonl"
+    derived = derive(admitted, "eval", admitted.final, Catalogue.shipped().get(EVALUATOR), own)
+    assert derived.given["inputs"]["validation"]["path"] == f"{own}/experiments/sums/held-out.jsonl"
+    assert derived.given["inputs"]["model"]["path"] == "/models/base"
+
+
 def test_what_is_asked_for_later_stands_in_the_claim() -> None:
     asked = Parent(RUN, document(), parent().launch, "sha256:aa", parent().works, {"limit": 5, "baseline": ""})
     derived = derive(asked, "eval", asked.final, Catalogue.shipped().get(EVALUATOR), CHILD)
