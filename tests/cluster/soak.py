@@ -129,29 +129,16 @@ def again(lab: Lab, who: Person, run: Run) -> None:
 
 def see_through(lab: Lab, who: Person, run: Run) -> int:
     """Wait until the run is done, resuming it where it ended otherwise; how often its owner had to."""
+
+    def at_rest() -> Any:
+        status = lab.tp(who, "job", "status", run.id, "--json").json["runs"][0]
+        return not status["active"] and status["state"]
+
     for typed in range(4):
-        until(f"{run.id} comes to rest", lambda: over(lab, run), seconds=300, pause=0.5)
-        end = run.end(run.attempts()[-1]) if run.attempts() else None
-        if end and end["class"] == "done":
+        if until(f"{run.id} comes to rest", at_rest, seconds=400, pause=2) == "done":
             return typed
-        until(
-            f"{run.id} is known to have ended",
-            lambda: not lab.tp(who, "job", "status", run.id, "--json").json["runs"][0]["active"],
-            seconds=120,
-        )
         again(lab, who, run)
     raise AssertionError(f"{run.id} does not end well\n{run.story()}")
-
-
-def over(lab: Lab, run: Run) -> bool:
-    return lab.cluster.job_state(run.job_id) not in (
-        "PENDING",
-        "RUNNING",
-        "COMPLETING",
-        "CONFIGURING",
-        "SUSPENDED",
-        "REQUEUED",
-    )
 
 
 def check(lab: Lab, who: Person, run: Run, reference: str) -> dict[str, Any]:
