@@ -73,7 +73,7 @@ def _facts(
             "checked",
             (
                 f"largest difference of a logit: merge {logits['merge']:.2g} (at most {logits['merge_tolerance']:g}), files {logits['files']:.2g} "
-                f"(at most {logits['file_tolerance']:g}); rounding to {checked['dtype']} moves a logit by up to {logits['rounding']:.2g} of the largest"
+                f"(at most {logits['file_tolerance']:g}); rounding to {checked['dtype']} moves one by up to {logits['rounding']:.2g} of the largest"
             ),
         )
         yield "GGUF", gguf
