@@ -167,7 +167,7 @@ def test_the_card_has_the_runs_facts_and_the_front_matter_of_hugging_face() -> N
     for text in ("| steps | 60 |", "| final loss | 0.25 |", "`sha256:aa`", "c0ffee", "9, 2 of them trained"):
         assert text in body
     assert "validation loss" not in body
-    assert "rounding to bfloat16 moves a logit by up to 0.01" in model_card("t", REPORT, CHECKED, "", adapter=False)
+    assert "rounding to bfloat16 moves one by up to 0.01" in model_card("t", REPORT, CHECKED, "", adapter=False)
 
 
 CONVERTER = """\
