@@ -44,9 +44,10 @@ def scratch() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def images() -> dict[str, Path]:
-    """The two SIFs, by runtime id."""
+    """The two SIFs, by runtime id: one of them is two runtimes."""
     cache = Path(os.environ.get("TP_BUILD_CACHE") or "/var/cache/tuneplane-hpc")
     found = {"general-1": cache / "general.sif", "deepspeed-0.19.8": cache / "training.sif"}
+    found["trl-1.16.0"] = found["deepspeed-0.19.8"]
     missing = [str(p) for p in found.values() if not p.is_file()]
     assert not missing, f"{', '.join(missing)} missing: run `make setup` as root"
     assert os.getuid() == 0, "tests/cluster starts a Slurm and becomes other users: run it as root"
@@ -93,7 +94,7 @@ def sites(scratch: Path, cluster: Cluster, login: Path, images: dict[str, Path],
 @pytest.fixture(scope="session")
 def lab(sites: Sites) -> Lab:
     """The site: advisory admission, two users with a project each, both runtimes, a tiny model and rows to train it on."""
-    lab = sites.new("root", runtimes=("general-1", "deepspeed-0.19.8"))
+    lab = sites.new("root", runtimes=("general-1", "deepspeed-0.19.8", "trl-1.16.0"))
     model, rows = lab.root.cache / "models" / "tiny", lab.root.cache / "sums.jsonl"
     lab.as_user(ROOT, "python", "-m", "tuneplane.training.tiny", model, cwd=sites.scratch)
     lab.as_user(
