@@ -69,7 +69,7 @@ class OwnerFolder:
 
 def owner_folders(root: StorageRoot, name: str, *, project_group: bool = False) -> list[OwnerFolder]:
     """The folders that belong to one owner. With a project's group, runs/<owner> is setgid, so that runs inherit it."""
-    shelves = [OwnerFolder(root.shelf(shelf) / name, 0o755, False) for shelf in SHELVES]
+    shelves = [OwnerFolder(root.shelf(shelf) / name, 0o755, False) for shelf in (*SHELVES, "channels")]
     runs = OwnerFolder(root.owner_runs(name), 0o2750 if project_group else 0o750, True)
     return [*shelves, runs, OwnerFolder(root.user_state(name), 0o700, False)]
 

@@ -141,7 +141,7 @@ def test_users_are_added_listed_retired_and_transferred(tp: Run, people: tuple[U
     rows = {r["name"]: r["state"] for r in json.loads(tp("site", "user", "ls", "--json")[1])}
     assert rows == {"root": "active", one.name: "retired", other.name: "active"}
     rc, out, _ = tp("site", "user", "transfer", one.name, other.name)
-    assert (rc, out) == (0, f"6 files and folders of {one.name} belong to {other.name} now\n")
+    assert (rc, out) == (0, f"7 files and folders of {one.name} belong to {other.name} now\n")
     assert tp("site", "user", "ls")[1].splitlines()[2].split() == [one.name, str(one.uid), "retired", other.name]
     assert tp("site", "user", "add", "no-such-user-x")[0] == 75
 

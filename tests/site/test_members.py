@@ -53,13 +53,14 @@ def test_root_adds_a_user_with_exact_owners_and_modes(shared: StorageRoot, peopl
         made = add_user(shared, one.name)
     finally:
         os.umask(before)
-    assert len(made) == 7
+    assert len(made) == 8
     assert facts(shared, one.name) == {
         f"registry/plugins/{one.name}": ("0755", one.uid, one.gid),
         f"registry/datasets/{one.name}": ("0755", one.uid, one.gid),
         f"registry/volumes/{one.name}": ("0755", one.uid, one.gid),
         f"registry/models/{one.name}": ("0755", one.uid, one.gid),
         f"registry/environments/{one.name}": ("0755", one.uid, one.gid),
+        f"registry/channels/{one.name}": ("0755", one.uid, one.gid),
         f"runs/{one.name}": ("0750", one.uid, one.gid),
         f"state/{one.name}": ("0700", one.uid, one.gid),
     }
@@ -78,7 +79,7 @@ def test_runs_take_the_projects_group(shared: StorageRoot, people: tuple[User, U
 
 def test_a_user_enrols_themselves_where_the_group_lets_them(shared: StorageRoot, people: tuple[User, User]) -> None:
     one, other = people
-    assert len(as_user(one, add_user, shared, one.name)) == 7
+    assert len(as_user(one, add_user, shared, one.name)) == 8
     assert not user_record(shared, one.name).exists()  # only admins write records
     assert {f.message for f in check_root(shared) if f.status == "fail"} == set()
     with pytest.raises(AsUserError) as caught:
@@ -88,7 +89,7 @@ def test_a_user_enrols_themselves_where_the_group_lets_them(shared: StorageRoot,
 
 def test_first_use_makes_the_missing_folders(shared: StorageRoot, people: tuple[User, User]) -> None:
     one, _ = people
-    assert len(as_user(one, ensure_owner, shared, one)) == 7
+    assert len(as_user(one, ensure_owner, shared, one)) == 8
     assert as_user(one, ensure_owner, shared, one) == []
 
 
