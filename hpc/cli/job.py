@@ -30,7 +30,7 @@ STATES = sorted({*CLASSES.values(), "queued", "running", "requeued", "vanished",
 
 @click.group(context_settings=SETTINGS)
 def job() -> None:
-    """Jobs: ls, status, logs, wait, stop, retry, resume, why.
+    """Jobs: ls, status, logs, wait, stop, retry, resume, why, plot.
 
     RUN is a run id, an experiment, or the unambiguous beginning of one.
     """

@@ -26,8 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("hpc.cli.submit:submit", "Package, admit, render and submit an experiment."),
     "sweep": ("hpc.cli.sweep:sweep", "Sweeps: many variants as one job array; status, plot, stop."),
     "admit": ("hpc.cli.submit:admit", "Admission of a job package from its bytes alone."),
-    "job": ("hpc.cli.job:job", "Jobs: ls, status, logs, stop, retry, resume, why."),
-    "runs": ("hpc.cli.runs:runs", "Run records: audit."),
+    "job": ("hpc.cli.job:job", "Jobs: ls, status, logs, wait, stop, retry, resume, why, plot."),
+    "runs": ("hpc.cli.runs:runs", "Run records: ls, compare, report, audit."),
     "run": ("hpc.cli.runs:run", "One run: share."),
     "log": ("hpc.cli.log:log", "The witnessed log of records' digests: init, add, prove, verify, witness."),
     "export": ("hpc.cli.evidence:export", "Write a run as an evidence bundle with an offline verifier."),
@@ -37,11 +37,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show what sharing a run's evidence would share, or put its bundle into a folder.",
     ),
     "again": ("hpc.cli.again:again", "Render a run's script again from its records, or repeat the run."),
-    "eval": ("hpc.cli.evaluate:evaluation", "Evaluations: show, compare, gate."),
+    "eval": ("hpc.cli.evaluate:evaluation", "Evaluations: run, ls, show, compare, gate."),
     "jobspec": ("hpc.cli.jobspec:jobspec", "Validate a JobSpec or print its schema."),
     "recipe": ("hpc.cli.recipe:recipe", "Recipe packs and locks: ls, status, upgrade."),
     "plugin": ("hpc.cli.plugin:plugin", "Plugin packages: validate, publish, install, manage, activate."),
-    "model": ("hpc.cli.model:model", "Models: prefetch, register, show, promote."),
+    "model": ("hpc.cli.model:model", "Models: prefetch, export, register, show, promote."),
     "assets": ("hpc.cli.assets:assets", "What was fetched from hubs: ls, path, verify."),
     "dataset": ("hpc.cli.dataset:dataset", "Data sets: push, show, verify, judge."),
     "env": ("hpc.cli.env:env", "Environments of tasks for agents: push, ls, show, rm."),
@@ -76,6 +76,18 @@ def cli() -> None:
 
     Start with `tp init`, `tp new EXP --method F/M`, `tp submit EXP`, `tp job logs -f`.
     """
+
+
+def _empty(args: list[str]) -> str | None:
+    """What comes before an empty argument, None where there is none. What goes to a script of the user's own is its own."""
+    if "--" in args:
+        args = args[: args.index("--")]
+    if args[:2] == ["dataset", "prepare"]:
+        args = args[:3]
+    for before, arg in zip(["tp", *args], args, strict=False):
+        if not arg.strip() or (arg.startswith("--") and arg.endswith("=") and arg.count("=") == 1):
+            return arg.rstrip("=").strip() or before
+    return None
 
 
 def _wants_json(argv: list[str]) -> bool:
@@ -169,6 +181,9 @@ def main(argv: list[str] | None = None) -> Any:
     try:
         if odd := next((a for a in args if any("\ud800" <= c <= "\udfff" for c in a)), None):
             raise click.UsageError(f"an argument is not UTF-8: {_shown(odd)}")
+        # An unset variable of a script: to the one command it would be the newest run, to the other no limit at all.
+        if (before := _empty(args)) is not None:
+            raise click.UsageError(f"the argument after {_shown(before)} is empty; leave it out, or set its variable")
         result = cli.main(args=args, prog_name="tp", standalone_mode=False)
         code = result if isinstance(result, int) else exits.DONE
         sys.stdout.flush()

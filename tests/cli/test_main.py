@@ -189,3 +189,28 @@ def test_an_empty_path_is_never_the_current_folder(tmp_path: Path) -> None:
         assert done.returncode == 64, (words, done)
         assert "is empty" in json.loads(done.stdout)["errors"][0]["message"]
     assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_argument_is_never_the_newest_run_nor_a_default(tmp_path: Path) -> None:
+    for words, before in (
+        (("job", "stop", ""), "stop"),
+        (("sweep", "stop", " "), "stop"),
+        (("run", "share", ""), "share"),
+        (("model", "export", ""), "export"),
+        (("eval", "run", "run-1", "--baseline", ""), "--baseline"),
+        (("eval", "run", "run-1", "--baseline="), "--baseline"),
+        (("submit", "job", "--init-from", "", "--dry-run"), "--init-from"),
+    ):
+        done = tp(*words, "--json", cwd=tmp_path)
+        error = json.loads(done.stdout)["errors"][0]
+        assert (done.returncode, error["code"]) == (64, "E-CLI-001"), words
+        assert error["message"] == f"the argument after {before} is empty; leave it out, or set its variable"
+
+
+def test_what_goes_to_a_script_of_the_user_may_be_empty() -> None:
+    from hpc.cli.main import _empty
+
+    assert _empty(["dataset", "prepare", "rows", "--sep", ""]) is None
+    assert _empty(["again", "run-1", "--", ""]) is None
+    assert _empty(["submit", "e", "--set=note=", "--set", "note="]) is None
+    assert _empty([""]) == "tp"
