@@ -90,6 +90,17 @@ def _empty(args: list[str]) -> str | None:
     return None
 
 
+def _require_words(args: list[str]) -> None:
+    """Raises UsageError for an argument that is no text or empty.
+
+    An unset variable of a script leaves an empty one: to one command it would be the newest run, to another no limit at all.
+    """
+    if odd := next((a for a in args if any("\ud800" <= c <= "\udfff" for c in a)), None):
+        raise click.UsageError(f"an argument is not UTF-8: {_shown(odd)}")
+    if (before := _empty(args)) is not None:
+        raise click.UsageError(f"the argument after {_shown(before)} is empty; leave it out, or set its variable")
+
+
 def _wants_json(argv: list[str]) -> bool:
     return "--json" in argv
 
@@ -179,11 +190,7 @@ def main(argv: list[str] | None = None) -> Any:
     _signals()
     _swift()
     try:
-        if odd := next((a for a in args if any("\ud800" <= c <= "\udfff" for c in a)), None):
-            raise click.UsageError(f"an argument is not UTF-8: {_shown(odd)}")
-        # An unset variable of a script: to the one command it would be the newest run, to the other no limit at all.
-        if (before := _empty(args)) is not None:
-            raise click.UsageError(f"the argument after {_shown(before)} is empty; leave it out, or set its variable")
+        _require_words(args)
         result = cli.main(args=args, prog_name="tp", standalone_mode=False)
         code = result if isinstance(result, int) else exits.DONE
         sys.stdout.flush()
