@@ -58,8 +58,9 @@ class Sites:
     ) -> Lab:
         """A site with its recipes, kernels, runtimes and both users."""
         lab = Lab(self.cluster, self.login, StorageRoot(self.scratch / name), self.scratch / "projects")
-        words = ("--name", name, "--fleet", "slurm", "--slurm-conf", self.cluster.conf, "--service-user", service_user)
-        words += ("--users-group", users_group)
+        words = ("--name", name, "--fleet", "slurm", "--slurm-conf", self.cluster.conf)
+        words += ("--service-user", service_user) if service_user else ()
+        words += ("--users-group", users_group) if users_group else ()
         lab.admin("site", "init", lab.root.path, *words)
         moody = self.scratch / "moody"
         text = SITE.format(
