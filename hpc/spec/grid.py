@@ -54,19 +54,23 @@ class Axis:
         return self.ends is not None and all(type(e) is int for e in self.ends)
 
 
-def parse_axes(entries: Iterable[str]) -> tuple[Axis, ...]:
-    """Axes in the order given. Raises Refusals E-SWEEP-001, -002, all entries at once."""
+def parse_axes(entries: Iterable[str | tuple[str, Any]]) -> tuple[Axis, ...]:
+    """Axes in the order given: `NAME=…`, or a name with its list of values, of which none is taken apart.
+
+    Raises Refusals E-SWEEP-001, -002, all entries at once.
+    """
     faults: list[Refusal] = []
     axes: list[Axis] = []
     for entry in entries:
         try:
-            axis = _axis(entry)
+            axis = _axis(entry) if isinstance(entry, str) else _listed(*entry)
             if axis.name in {a.name for a in axes}:
                 raise ValueError(f"{axis.name} is given twice")
             axes.append(axis)
         except ValueError as exc:
             code = "E-SWEEP-002" if "twice" in str(exc) else "E-SWEEP-001"
-            faults.append(Refusal(code, str(exc), field=FIELD, found=visible(entry), allowed=ALLOWED))
+            field, found = (FIELD, entry) if isinstance(entry, str) else (f"sweep.grid.{entry[0]}", str(entry[1]))
+            faults.append(Refusal(code, str(exc), field=field, found=visible(found), allowed=ALLOWED))
         except Refusals as exc:
             faults += exc.items
     if faults:
@@ -84,10 +88,18 @@ def _axis(entry: str) -> Axis:
         return _range(name, low, high, log=log)
     if log:
         raise ValueError("log: needs a range LOW..HIGH")
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
+    return _listed(name, [word.strip() for word in text.split(",")])
+
+
+def _listed(name: str, words: Any) -> Axis:
+    """The axis of a list. Text means what it means after --set, commas and dots in it are its own."""
+    if not _NAME.fullmatch(name):
+        raise ValueError("not an axis")
+    if not isinstance(words, list) or any(not isinstance(word, (str, bool, int, float)) for word in words):
+        raise ValueError("a list of numbers, texts, true and false")
+    if not words or "" in words:
         raise ValueError("an empty value")
-    values = tuple(_value(name, word) for word in words)
+    values = tuple(_value(name, word) if isinstance(word, str) else word for word in words)
     if len({(type(v), v) for v in values}) < len(values):
         raise ValueError(f"a value of {name} is given twice")
     return Axis(name, values)
@@ -113,10 +125,17 @@ def every(axes: Sequence[Axis]) -> list[dict[str, Any]]:
             "E-SWEEP-003", f"{', '.join(ranged)}: a range has no list of values", field=FIELD, allowed="--random N"
         )
     count = math.prod(len(a.values) for a in axes)
-    if not axes or count > MAX_VARIANTS:
+    if not axes:
         raise Refusal(
-            "E-SWEEP-004", f"{count if axes else 0} variants", field=FIELD, found=count, allowed=f"1 to {MAX_VARIANTS}"
+            "E-SWEEP-004",
+            "no axis",
+            field=FIELD,
+            found=0,
+            allowed=ALLOWED,
+            hint="Give -g NAME=VALUE,VALUE, or `sweep.grid` in config.yaml.",
         )
+    if count > MAX_VARIANTS:
+        raise Refusal("E-SWEEP-004", f"{count} variants", field=FIELD, found=count, allowed=f"1 to {MAX_VARIANTS}")
     return [dict(zip((a.name for a in axes), row, strict=True)) for row in product(*(a.values for a in axes))]
 
 
@@ -125,7 +144,7 @@ def drawn(axes: Sequence[Axis], count: int, seed: int) -> list[dict[str, Any]]:
     if not axes or not 1 <= count <= MAX_VARIANTS:
         raise Refusal(
             "E-SWEEP-004",
-            f"{count} variants of {len(axes)} axes",
+            f"{count} variants of {len(axes)} ax{'i' if len(axes) == 1 else 'e'}s",
             field="--random",
             found=count,
             allowed=f"1 to {MAX_VARIANTS}",

@@ -56,7 +56,7 @@ def plan(asked: Asked, config: Mapping[str, Any]) -> Planned:
         asked.seed if asked.seed is not None else section.get("seed", 0),
     )
     variants = drawn(axes, count, seed) if count else every(axes)
-    stopping = _stopping(asked, section.get("early_stopping") or {})
+    stopping = _stopping(asked, section.get("early_stopping"))
     return Planned(Sweep(tuple(variants), stopping), asked.max_running or section.get("max_running", 0))
 
 
@@ -79,35 +79,49 @@ def _section(value: Any) -> dict[str, Any]:
         for key, kind in _SECTION.items()
         if key in value and type(value[key]) is not kind
     ]
+    faults += [
+        Refusal("E-SWEEP-006", "below 1", field=f"sweep.{key}", found=value[key], allowed="a whole number from 1 on")
+        for key in ("random", "max_running")
+        if type(value.get(key)) is int and value[key] < 1
+    ]
     if faults:
         raise Refusals(faults)
     return value
 
 
 def _listed(grid: Mapping[str, Any]) -> tuple[Axis, ...]:
-    """Axes of the config: a list of values, or the text that --grid takes."""
-    words = (f"{n}={','.join(map(_word, v)) if isinstance(v, list) else _word(v)}" for n, v in grid.items())
-    return parse_axes(words)
+    """Axes of the config: a list of values as they are, or the text that --grid takes."""
+    return parse_axes(
+        (str(name), value) if isinstance(value, (list, dict)) or value is None else f"{name}={_word(value)}"
+        for name, value in grid.items()
+    )
 
 
 def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _stopping(asked: Asked, section: Mapping[str, Any]) -> Stopping | None:
-    if not section and not (asked.metric or asked.rungs or asked.keep or asked.maximise):
+def _rungs(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdecimal() for word in words):
+        raise ValueError("rungs are steps, whole numbers with commas")
+    return [int(word) for word in words]
+
+
+def _stopping(asked: Asked, section: Mapping[str, Any] | None) -> Stopping | None:
+    if section is None and not (asked.metric or asked.rungs or asked.keep or asked.maximise):
         return None
+    section = section or {}
     try:
-        rungs = [int(r) for r in asked.rungs.split(",")] if asked.rungs else section.get("rungs", ())
+        rungs = _rungs(asked.rungs) if asked.rungs else section.get("rungs", ())
         value = {
             **section, "metric": asked.metric or section.get("metric", "loss"), "rungs": rungs,
             "mode": "max" if asked.maximise else section.get("mode", "min"), "keep": asked.keep or section.get("keep", KEEP),
         }  # fmt: skip
         return Stopping.parse(value)
     except ValueError as exc:
-        raise Refusal(
-            "E-SWEEP-005", str(exc), field="early_stopping", found=asked.rungs or str(dict(section))
-        ) from None
+        found, allowed = asked.rungs or str(dict(section)), "metric, mode, rungs and keep"
+        raise Refusal("E-SWEEP-005", str(exc), field="early_stopping", found=found, allowed=allowed) from None
 
 
 def begin(

@@ -51,11 +51,34 @@ class TestPlan:
             ("E-SWEEP-006", "sweep.random"),
         ]
 
-    @pytest.mark.parametrize("rungs", ["0", "3,2", "2,2", "x", "-1"])
+    @pytest.mark.parametrize("rungs", ["0", "3,2", "2,2", "x", "-1", "1_000", "1,,2"])
     def test_rungs_ascend_from_one(self, rungs: str) -> None:
         with pytest.raises(Refusal) as caught:
             plan(Asked(grid=("a=1,2",), rungs=rungs), {})
-        assert caught.value.code == "E-SWEEP-005"
+        assert (caught.value.code, caught.value.found) == ("E-SWEEP-005", rungs)
+        assert "rungs" in caught.value.message
+
+    def test_a_value_of_the_configs_list_is_never_taken_apart(self) -> None:
+        grid = {"lora_targets": ["q_proj,v_proj", "all-linear"], "lr": ["1e-5"], "note": ["1..3"], "seed": "0,1"}
+        first = plan(Asked(), {"sweep": {"grid": grid}}).sweep.variants
+        assert first[0] == {"lora_targets": "q_proj,v_proj", "lr": 1e-5, "note": "1..3", "seed": 0}
+        assert [v["lora_targets"] for v in first] == ["q_proj,v_proj"] * 2 + ["all-linear"] * 2
+
+    @pytest.mark.parametrize("value", [None, [None, 1], [[1, 2]], {"b": 1}, [], ["", 1]])
+    def test_what_is_no_list_of_values_is_refused(self, value: Any) -> None:
+        with pytest.raises(Refusals) as caught:
+            plan(Asked(), {"sweep": {"grid": {"a": value}}})
+        assert [(f.code, f.field) for f in caught.value.items] == [("E-SWEEP-001", "sweep.grid.a")]
+
+    def test_early_stopping_that_says_nothing_is_not_left_out(self) -> None:
+        with pytest.raises(Refusal) as caught:
+            plan(Asked(grid=("a=1,2",)), {"sweep": {"early_stopping": {}}})
+        assert (caught.value.code, caught.value.message) == ("E-SWEEP-005", "rungs are steps from 1 on")
+
+    def test_numbers_of_the_section_begin_at_one(self) -> None:
+        with pytest.raises(Refusals) as caught:
+            plan(Asked(grid=("a=1,2",)), {"sweep": {"random": 0, "max_running": -1}})
+        assert [(f.field, f.found) for f in caught.value.items] == [("sweep.random", 0), ("sweep.max_running", -1)]
 
     def test_a_table_that_does_not_fit_the_array_is_refused(self) -> None:
         record = Sweep(({"a": 1}, {"a": 2})).as_json()
