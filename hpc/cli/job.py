@@ -259,7 +259,7 @@ def wait(run: str, timeout_s: float | None, owner: str, as_json: bool) -> int:
     return exits.TRY_LATER if not over else exits.DONE if state.cls == "done" else exits.REFUSED
 
 
-def _one_to_stop(desk: Desk, word: str) -> RunPaths:
+def one_to_stop(desk: Desk, word: str) -> RunPaths:
     """The run that is meant; of an experiment with several runs the one that is not over, if there is just one."""
     try:
         return resolve(desk.root, word, desk.owner)
@@ -277,10 +277,14 @@ def _one_to_stop(desk: Desk, word: str) -> RunPaths:
 @json_option
 def stop(run: str, as_json: bool) -> None:
     """Ask a run to end: queued jobs leave the queue, running ones are warned, save if they can, and do not come back."""
+    desk = Desk()
+    stop_one(desk, one_to_stop(desk, run), as_json=as_json)
+
+
+def stop_one(desk: Desk, paths: RunPaths, *, as_json: bool) -> None:
+    """Ask the run and what follows it to end, and say so."""
     from hpc.runs import actions
 
-    desk = Desk()
-    paths = _one_to_stop(desk, run)
     facts, state = desk.state(paths)
     try:
         said = actions.stop(paths, facts, state, desk.actor, lambda: desk.asker.slurm(state.fleet))

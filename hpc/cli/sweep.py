@@ -11,7 +11,7 @@ from tuneplane.contract.layout import RunPaths
 
 from hpc.cli.context import GivenPath, json_option, print_json, table
 from hpc.cli.desk import Desk
-from hpc.cli.job import stop as stop_job
+from hpc.cli.job import one_to_stop, stop_one
 from hpc.cli.submit import chosen_experiment, clock, job_options, read_flags, surroundings
 from hpc.errors import Refusal
 from hpc.runs.sweep import SweepTable, look_at, table_of
@@ -231,4 +231,12 @@ def _words(variant: dict[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in variant.items())
 
 
-sweep.add_command(stop_job)
+@sweep.command()
+@click.argument("run")
+@json_option
+def stop(run: str, as_json: bool) -> None:
+    """Ask every element of a sweep to end: queued ones leave the queue, running ones are warned, save if they can, and do not come back."""
+    desk = Desk()
+    found = one_to_stop(desk, run)
+    table_of(found)
+    stop_one(desk, found, as_json=as_json)

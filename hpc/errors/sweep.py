@@ -14,7 +14,7 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-SWEEP-004", "no such number of variants", "The axes make none, too many, or fewer than --random asks for.", "Change the axes or the number."),
     _K("E-SWEEP-005", "not early stopping", "Metric, mode, rungs or keep has another form, or the metric cannot be there.", "Give --stop-metric NAME --rungs 100,300,900 --keep 3; validation_* needs validation data."),
     _K("E-SWEEP-006", "a sweep section of another form", "`sweep:` of config.yaml knows grid, random, seed, early_stopping and max_running.", "Mend the named key."),
-    _K("E-SWEEP-007", "not a sweep", "The run has no table of variants.", "`tp sweep status` takes a run that `tp sweep` made; `tp job status` takes any."),
+    _K("E-SWEEP-007", "not a sweep", "The run has no table of variants.", "`tp sweep status` and its kin take a run that `tp sweep` made; `tp job status` and `tp job stop` take any."),
     _K("E-SWEEP-008", "the table of variants does not fit the job", "variants.json in the package and the spec's array disagree, or it has another form.", "Submit again with `tp sweep`."),
     _K("E-SWEEP-009", "no sweep on this fleet", "A sweep is a job array, and only Slurm has those.", "Choose a profile of a Slurm fleet."),
     _K("E-SWEEP-010", "a part of the sweep is not submitted", "Slurm took the first parts of the array and refused a later one, most often for a limit on queued jobs.", "`tp job retry RUN` submits what is missing, once there is room."),

@@ -202,6 +202,14 @@ def test_stopping_a_sweep_cancels_every_part(tp: Tp) -> None:
     assert [tp.fake.job(j)["state"] for j in (maker.job_id, other)] == ["CANCELLED", "CANCELLED"]
 
 
+def test_stopping_a_sweep_never_stops_another_run(tp: Tp) -> None:
+    maker = tp.live()
+    done = tp("sweep", "stop", maker.run.exp, "--json")
+    assert (done.code, done.json()["errors"][0]["code"]) == (1, "E-SWEEP-007")
+    assert tp.fake.job(maker.job_id)["state"] != "CANCELLED"
+    assert tp("job", "stop", maker.run.exp).code == 0
+
+
 def test_a_run_that_is_no_sweep_has_no_table(tp: Tp) -> None:
     tp.make().done()
     assert tp("sweep", "status", "--json").json()["errors"][0]["code"] == "E-SWEEP-007"
