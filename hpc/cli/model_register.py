@@ -43,7 +43,7 @@ def register(
     from hpc.site.users import real_user
 
     root = storage_root()
-    if "/" in source or Path(source).is_dir():
+    if Path(source).is_dir() or source.startswith(("/", ".")):
         if attempt is not None or part is not None:
             raise click.UsageError("--attempt and --part go with a run")
         _require_no_run(root, Path(source))
@@ -53,8 +53,8 @@ def register(
             raise click.UsageError("--base goes with a folder; a run says what it was made from")
         from hpc.runs.find import resolve
 
-        run, chosen = _chosen(root, resolve(root, source, current_user()), part)
-        folder, lineage = of_run(run, attempt, chosen)
+        run, chosen, number = _chosen(root, resolve(root, source, current_user()), part, attempt)
+        folder, lineage = of_run(run, number, chosen)
     site, user = load_site(root), real_user()
     done = put(root, site, folder, name, version, user=user, now=utc_now(), lineage=lineage, owner=owner)
     if as_json:
@@ -76,20 +76,34 @@ def _require_no_run(root: StorageRoot, folder: Path) -> None:
         )
 
 
-def _chosen(root: StorageRoot, run: RunPaths, part: str | None) -> tuple[RunPaths, str]:
-    """(run, part) to take: of a training run its newest export that is done, unless `final` is asked for or nothing was exported."""
+def _chosen(
+    root: StorageRoot, run: RunPaths, part: str | None, attempt: int | None
+) -> tuple[RunPaths, str, int | None]:
+    """(run, part, attempt) to take: of a training run its newest export that is done, unless `final` is asked for or nothing was exported.
+
+    `attempt` is the named run's: of a training run only an export of what that attempt left will do.
+    """
     from hpc.submit.followlist import children
 
     if run.exp.endswith(".export"):
-        return run, part or "export"
+        return run, part or "export", attempt
     exports = [child for action, child in children(root, run) if action == "export" and child.report.exists()]
-    if part == "final" or (part is None and not exports):
-        return run, "final"
-    if not exports:
-        raise Refusal(
-            "E-MODEL-030",
-            f"{run.run_id} has no export that is done",
-            field="RUN",
-            allowed=f"tp model export {run.run_id}",
-        )
-    return exports[-1], part or "export"
+    fitting = [child for child in exports if attempt in (None, _exported(child))]
+    if part == "final" or (part is None and not fitting):
+        return run, "final", attempt
+    if not fitting:
+        which = "" if attempt is None else f" of attempt {attempt}"
+        allowed = f"tp model export {run.run_id}"
+        raise Refusal("E-MODEL-030", f"{run.run_id} has no export{which} that is done", field="RUN", allowed=allowed)
+    return fitting[-1], part or "export", None
+
+
+def _exported(export: RunPaths) -> int | None:
+    """The attempt of the training run whose model an export holds; None where its report does not say."""
+    from tuneplane.record.files import read_json
+
+    try:
+        number = read_json(export.report)["result"]["of"]["attempt"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return number if type(number) is int else None

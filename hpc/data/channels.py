@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract.layout import StorageRoot
 
-from hpc.data.models import MODEL
+from hpc.data.models import MODEL, channels_of
 from hpc.errors.core import Refusal
 from hpc.registry.generations import Judge, Pointer, require_whole
 from hpc.registry.problems import TAMPERED, Problem
@@ -51,10 +51,6 @@ class Channel:
         return {**vars(self), "verdicts": [dict(v) for v in self.verdicts]}
 
 
-def _folder(root: StorageRoot) -> Path:
-    return root.registry / "channels"
-
-
 def _judge(uid: int) -> Judge:
     def judge(path: Path, found: os.stat_result) -> Problem | None:
         if found.st_uid not in (0, uid) or found.st_mode & GROUP_OR_OTHER_WRITE:
@@ -66,13 +62,13 @@ def _judge(uid: int) -> Judge:
 
 
 def _pointer(root: StorageRoot, ref: Ref, channel: str, uid: int) -> Pointer:
-    return Pointer(root, _folder(root) / ref.owner / ref.name / channel, judge=_judge(uid))
+    return Pointer(root, channels_of(root, ref.owner, ref.name) / channel, judge=_judge(uid))
 
 
 def channels(shelf: Shelf, ref: Ref) -> list[Channel]:
     """Every channel of a model, by name. Raises Refusal E-REG-002, E-REG-022, E-SITE-02x, E-STORE-02x."""
     uid = shelf.require(ref.owner, ref.name)
-    folder = _folder(shelf.root) / ref.owner / ref.name
+    folder = channels_of(shelf.root, ref.owner, ref.name)
     try:
         names = sorted(n for n in os.listdir(folder) if is_segment(n))
     except (FileNotFoundError, NotADirectoryError):
@@ -100,9 +96,11 @@ def promote(
     """Let `channel` mean the version, whose bytes are not read here.
 
     `expected`: the generation that was read, by default the present one. `verdicts`: answers of gates, kept with the promotion. Raises Refusal
-    E-REG-002, E-REG-003 (another's model), E-REG-010 (archived), E-REG-020 … E-REG-022, E-SITE-02x, E-STORE-02x.
+    E-REG-002, E-REG-003 (another's model), E-REG-010 (archived), E-REG-020 … E-REG-022, E-MODEL-042, E-SITE-02x, E-STORE-02x.
     """
     segment(channel, "--to")
+    if os.path.lexists(shelf.version(ref.owner, ref.name, channel)):
+        raise Refusal("E-MODEL-042", f"{channel} is a version of {ref.id}", field="--to", found=channel)
     require_active(shelf.root, user, site=site)
     uid = shelf.require(ref.owner, ref.name)
     if user.uid not in (0, uid):

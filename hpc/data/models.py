@@ -68,13 +68,21 @@ def model_kind(name: str, version: str, lineage: Mapping[str, Any]) -> Kind:
 def register(
     root: StorageRoot, site: Site, folder: Path, name: str, version: str, *, user: User, now: str, lineage: Mapping[str, Any], owner: str = ""
 ) -> Published:  # fmt: skip
-    """Publish a model's folder. Raises Refusal E-SPEC-017, those of `check_model` and of `hpc.registry.publish.publish`."""
+    """Publish a model's folder. Raises Refusal E-SPEC-017, E-MODEL-042, those of `check_model` and of `hpc.registry.publish.publish`."""
     segment(name, "NAME")
     segment(version, "VERSION")
+    owner = owner or user.name
+    if os.path.lexists(channels_of(root, owner, name) / version):
+        raise Refusal("E-MODEL-042", f"{version} is a channel of {owner}/{name}", field="VERSION", found=version)
     return publish(
-        root, model_kind(name, version, lineage), folder, user=user, owner=owner or user.name, site=site, method="publish",
+        root, model_kind(name, version, lineage), folder, user=user, owner=owner, site=site, method="publish",
         core_version=tuneplane.__version__, now=now,
     )  # fmt: skip
+
+
+def channels_of(root: StorageRoot, owner: str, name: str) -> Path:
+    """Where a model's channels are kept, a folder each."""
+    return root.registry / "channels" / owner / name
 
 
 def of_folder(folder: Path, base: str = "") -> dict[str, Any]:
@@ -88,7 +96,7 @@ def of_run(run: RunPaths, attempt: int | None = None, part: str = FINAL) -> tupl
     Every file is compared with the digest that the run recorded. The lineage is the training run's, with the gates that it was to be judged by.
     Raises Refusal E-MODEL-030 (no success, no such artefact), E-MODEL-031 (another file than the run made).
     """
-    number = attempt if attempt is not None else _last_success(run)
+    number = _last_success(run, attempt)
     paths = run.attempt(number)
     launch, spec, result = _record(run.launch), _record(run.jobspec), _record(paths.out / "result.json")
     described = result.get(PARTS[part]) or {}
@@ -156,14 +164,20 @@ def _record(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _last_success(run: RunPaths) -> int:
+def _last_success(run: RunPaths, attempt: int | None = None) -> int:
+    """The newest attempt that ended well, or the one that is named if it did."""
     try:
         numbers = sorted((int(n) for n in os.listdir(run.attempts) if n.isdigit()), reverse=True)
     except OSError:
         numbers = []
     said = ""
     for number in numbers:
+        if attempt not in (None, number):
+            continue
         said = str(_record(run.attempt(number).end).get("class") or "has not ended")
         if said == "done":
             return number
-    raise Refusal("E-MODEL-030", f"{run.run_id} did not end well", field=run.run_id, found=said or "no attempt")
+    name = run.run_id if attempt is None else f"attempt {attempt} of {run.run_id}"
+    raise Refusal(
+        "E-MODEL-030", f"{name} did not end well", field=run.run_id, found=said or "no attempt", allowed="done"
+    )

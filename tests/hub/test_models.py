@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.digest import digest_file
 from tuneplane.record.files import write_json_new
 
+from hpc.cli.model_register import _chosen
 from hpc.data import models
 from hpc.data.channels import channels, find, promote
 from hpc.data.model_cards import card, listing
@@ -242,6 +244,39 @@ def test_an_export_that_was_changed_after_the_run_is_refused(root: StorageRoot, 
 
 def test_a_run_that_did_not_end_well_has_no_model(root: StorageRoot, me: User) -> None:
     assert codes(lambda: models.of_run(_run(root, me.name, {0: "error"}))) == [("E-MODEL-030", "run-00ab")]
+
+
+def test_an_attempt_that_did_not_end_well_has_no_model_either(root: StorageRoot, scratch: Path, me: User) -> None:
+    run = _run(root, me.name, {0: "preempted", 1: "done"}, write_adapter(scratch / "a"))
+    shutil.copytree(run.attempt(1).out / "final", run.attempt(0).out / "final")
+    for attempt in (0, 7):
+        assert codes(lambda n=attempt: models.of_run(run, n)) == [("E-MODEL-030", "run-00ab")]
+    assert models.of_run(run, 1)[1]["attempt"] == 1
+
+
+def test_a_name_is_a_version_or_a_channel_and_never_both(put: Put, shelf: Shelf, site: Site, me: User) -> None:
+    put("1.0")
+    ref = Ref(me.name, "toy", "1.0")
+    assert codes(lambda: promote(shelf, ref, "1.0", user=me, site=site, now=NOW)) == [("E-MODEL-042", "--to")]
+    promote(shelf, ref, "production", user=me, site=site, now=NOW)
+    # Registering goes by no gate: it must not change what production means.
+    assert codes(lambda: put("production")) == [("E-MODEL-042", "VERSION")]
+    assert find(shelf.root, site, f"{ref.id}@production").version == "1.0"
+
+
+def test_the_attempt_that_is_named_is_the_training_runs_own(
+    root: StorageRoot, scratch: Path, me: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _run(root, me.name, {0: "preempted", 1: "done"}, write_adapter(scratch / "a"))
+    export = root.run(me.name, "exp.export", "run-00ac")
+    export.root.mkdir(parents=True)
+    write_json_new(export.report, {"result": {"of": {"attempt": 1}}})
+    monkeypatch.setattr("hpc.submit.followlist.children", lambda *_: [("export", export)])
+    assert _chosen(root, run, None, None) == (export, "export", None)
+    assert _chosen(root, run, None, 1) == (export, "export", None)
+    assert _chosen(root, run, None, 0) == (run, "final", 0)
+    assert codes(lambda: _chosen(root, run, "adapter", 0)) == [("E-MODEL-030", "RUN")]
+    assert _chosen(root, export, None, 0) == (export, "export", 0)
 
 
 def test_a_channel_means_what_was_promoted_and_keeps_every_change(put: Put, shelf: Shelf, site: Site, me: User) -> None:
