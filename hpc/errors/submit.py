@@ -41,6 +41,8 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-SUBMIT-063", "a dependency that can never be met", "The parent job is unknown, or it ended in a way that the condition excludes; Slurm would let the job wait for ever.", "Name a job that is queued or running, or drop the dependency."),
     _K("E-SUBMIT-064", "an array index past the site's limit", "Slurm's MaxArraySize bounds the highest index.", "Split the array as the hint says."),
     _K("E-SUBMIT-065", "no array for this recipe", "Arrays run a script of your own many times; a training recipe has one model and one set of settings a run.", "`tp sweep` trains variants as an array; for other arrays use custom/custom."),
+    _K("E-SUBMIT-066", "not on this machine", "The local fleet runs one script once, at once, on one node; it has no queue that could hold, repeat or spread it.", "Drop the word, or choose a profile of a Slurm fleet."),
+    _K("E-SUBMIT-067", "a time limit within the warning", "The warning comes so long before the limit that the job would be told to save at its start, every time.", "Ask for more time, or for a later warning: --signal B:USR2@30."),
     _K("E-SUBMIT-070", "the package's owner is not the folder's", "runs/<owner>/ holds a package of another uid.", "Submit as yourself; an admin looks at `tp site check`."),
     _K("E-SUBMIT-071", "the package is not what its list says", "A file was changed, added or removed after packing.", "Submit again."),
     _K("E-SUBMIT-072", "over the GPU quota", "Queued and running runs and this one together exceed the quota.", "Wait, stop a run, or ask an admin."),
@@ -62,7 +64,7 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-SUBMIT-096", "this evaluation cannot follow a run here", "A suite, runner or baseline that no recipe of this site can run after training, or an evaluation at checkpoints.", "Take the suite `behaviour`; other benchmarks are experiments of their own on what the run left."),
     _K("E-SUBMIT-097", "not a follow-up of the run that it names", "The package claims to follow a run, and is not what that run's package gives.", "`tp model export RUN` and `tp eval run RUN` make such packages; submit with them."),
     _K("E-SUBMIT-100", "no such checkpoint to begin from", "--init-from names a run that is not there or cannot be read, or a checkpoint that it does not have.", "`tp job ls` lists runs; the checkpoints of the run that are whole are named."),
-    _K("E-SUBMIT-101", "this method cannot begin from that", "Only deepspeed/* methods go on from a checkpoint, and only from a checkpoint.", "For weights alone register them (`tp model register RUN`) and pass --model."),
+    _K("E-SUBMIT-101", "this method cannot begin from that", "Only deepspeed/* methods go on from a checkpoint, and only from a checkpoint.", "For weights alone register them (`tp model register RUN NAME VERSION`) and pass --model."),
     _K("E-SUBMIT-102", "the run would not continue that checkpoint", "Method, settings and rows a step must be those of the checkpoint; the number of ranks may differ as long as a step takes as many rows.", "Set the values that are named; with another number of ranks change micro_batch_size or gradient_accumulation."),
     _K("E-SUBMIT-103", "the run to begin from has not ended", "A run that goes on removes its older checkpoints; what was there at submission may be gone at the start.", "Wait for its end, or `tp job stop RUN`."),
 )  # fmt: skip

@@ -309,7 +309,14 @@ def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str]
     faults += [
         *_recipe_refusals(spec, recipe, _manifest(run, entries), site),
         *_runtime_refusals(launch, spec, root, site),
-        *launchplan.limit_refusals(launch.get("options") or {}, site, spec, recipe, swept=_listed(entries, VARIANTS)),
+        *launchplan.limit_refusals(
+            launch.get("options") or {},
+            site,
+            spec,
+            recipe,
+            fleet=str(launch.get("fleet", "")),
+            swept=_listed(entries, VARIANTS),
+        ),
         *quota_refusals(spec, site, owner, usage(owner), waits="follows" in launch),
     ]
     if (size := sum(e.size for e in entries)) > (limit := package_limit(site)):

@@ -55,7 +55,7 @@ def prepare_child(around: Around, parent: Parent, action: str, source: Source, r
     recipe = evaluator or catalogue.get(spec.spec.recipe.name, spec.spec.recipe.version)
     fleet, profile = parent.launch["fleet"], site.profiles[parent.launch["profiles"][0]]
     options = merged_options(spec, site, profile)
-    if faults := launchplan.limit_refusals(options, site, spec, recipe):
+    if faults := launchplan.limit_refusals(options, site, spec, recipe, fleet=fleet):
         raise Refusals(faults)
     runtime_id = spec.spec.framework.runtime_id or recipe.runtime_id(spec.spec.framework.version)
     runtimes = Runtimes.load(root)

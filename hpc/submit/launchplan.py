@@ -103,9 +103,10 @@ def lead_of(options: Mapping[str, Any], site: Site) -> int:
 
 
 def limit_refusals(
-    options: Mapping[str, Any], site: Site, spec: JobSpec, recipe: Recipe, *, swept: bool = False
+    options: Mapping[str, Any], site: Site, spec: JobSpec, recipe: Recipe, *, fleet: str, swept: bool = False
 ) -> list[Refusal]:
     """The site's own limits, before Slurm would let the job wait for ever. `swept`: each element of the array has its own variant."""
+    local = fleet in site.fleets and site.fleets[fleet].kind == "local"
     limits, out = site.slurm.limits, []
     nodes = sum(p.nodes for p in spec.spec.resources.pools)
     wanted = parse_time(str(options["time"])) if options.get("time") else None
@@ -147,7 +148,22 @@ def limit_refusals(
                     allowed=", ".join(choices),
                 )
             )
-    return out
+    warned = local or bool(options.get("signal")) or kind_of(recipe) != "node"
+    if wanted is not None and warned and wanted <= (lead := lead_of(options, site)):
+        text = f"the warning comes {lead} s before the limit, so at the start"
+        out.append(Refusal("E-SUBMIT-067", text, field="spec.slurm.time", found=options["time"]))
+    return out + (_local_refusals(spec, nodes, swept) if local else [])
+
+
+def _local_refusals(spec: JobSpec, nodes: int, swept: bool) -> list[Refusal]:
+    """Words that the local fleet would not heed: it runs one script, once, now, on this machine. What a sweep is told is the sweep's."""
+    own = spec.spec.slurm
+    asked: dict[str, Any] = {f"spec.slurm.{key}": getattr(own, key, "") for key in ("array", "dependency", "begin")}
+    if swept:
+        asked.pop("spec.slurm.array")
+    asked["spec.resources.pools"] = f"{nodes} nodes" if nodes > 1 else ""
+    text = "the fleet is this machine: one node, one job, now"
+    return [Refusal("E-SUBMIT-066", text, field=field, found=found) for field, found in asked.items() if found]
 
 
 def launch_document(

@@ -314,7 +314,8 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     faults = [] if flags.no_validate else unread_keys(config, recipe, version, sections)
     faults += followups.refusals(spec, recipe, options)
     faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
-    faults += launchplan.limit_refusals(options, around.site, spec, recipe, swept=bool(flags.sweep)) + unfit
+    faults += launchplan.limit_refusals(options, around.site, spec, recipe, fleet=fleet, swept=bool(flags.sweep))
+    faults += unfit
     if faults:
         raise Refusals(faults)
     carried = carry(around.root, around.site, spec, job_facts(spec, recipe, around.site, fleet))
