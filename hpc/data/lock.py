@@ -9,7 +9,7 @@ files, `git-sha1:` of small ones), so that anybody can compare them. Commit the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,6 @@ class Lock:
     def as_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"schema": SCHEMA, "inputs": {k: self.inputs[k].as_json() for k in sorted(self.inputs)}}
         return {**out, "runtime": dict(self.runtime)} if self.runtime else out
-
-    def with_entries(self, entries: Mapping[str, Entry]) -> Lock:
-        return replace(self, inputs={**self.inputs, **entries})
 
     def completed(self, entries: Mapping[str, Entry], runtime: Mapping[str, str]) -> Lock:
         """With what it lacks; nothing that it says is changed."""

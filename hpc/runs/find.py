@@ -10,7 +10,7 @@ from tuneplane.contract.layout import RUN_ID, SEGMENT, RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal
-from hpc.runs.records import numbers, read_facts
+from hpc.runs.records import read_facts
 
 MAX_LISTED = 12
 
@@ -163,9 +163,3 @@ def _ambiguous(prefix: str, fits: list[Spot]) -> Refusal:
     listed = ", ".join(f"{run_id} ({exp})" for exp, run_id, _ in shown[:MAX_LISTED])
     more = f" and {len(shown) - MAX_LISTED} more" if len(shown) > MAX_LISTED else ""
     return Refusal("E-RUNS-002", f"{len(shown)} runs fit {prefix!r}", found=prefix, allowed=listed + more)
-
-
-def newest_attempt(run: RunPaths) -> int | None:
-    """The highest attempt number that has a folder."""
-    found = numbers(run.attempts)
-    return found[-1] if found else None

@@ -124,8 +124,3 @@ def render(root: StorageRoot | None, name: str, *, directives: str, about: str, 
     if name != "local.sh.j2" and (faults := lint_script(text, find(root, name).path)):
         raise Refusals(faults)
     return text
-
-
-def holes_used(text: str) -> set[str]:
-    """Names of the `{{ holes }}` a template text uses."""
-    return set(re.findall(r"{{\s*([A-Za-z_]\w*)\s*}}", text))
