@@ -237,7 +237,7 @@ def validate(ctx: click.Context, exp: str, as_json: bool) -> None:
 
     from hpc.project.check import check
     from hpc.project.project import find_project
-    from hpc.submit.flags import JOB_SECTIONS
+    from hpc.submit.followups import sections
 
     project = find_project(Path.cwd())
     experiment = project.experiment(exp)
@@ -247,7 +247,7 @@ def validate(ctx: click.Context, exp: str, as_json: bool) -> None:
         experiment,
         catalogue,
         core_version=tuneplane.__version__,
-        job_sections=JOB_SECTIONS,
+        sections=sections,
         spec_faults=lambda config, recipe, version: _spec_faults(project, experiment, config, recipe, version),
     )
     _print_json_checked(checked, where) if as_json else _print_checked(checked, where)

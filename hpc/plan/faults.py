@@ -13,7 +13,8 @@ from hpc.submit import pipeline
 from hpc.submit.admission import quota_refusals
 from hpc.submit.batchscript import Script
 from hpc.submit.dispatch import Clock, slurm_of
-from hpc.submit.flags import JOB_SECTIONS, Flags
+from hpc.submit.flags import Flags
+from hpc.submit.followups import sections
 from hpc.submit.preflight import check_array, check_dependency
 from hpc.submit.prepare import InProject, Prepared
 from hpc.submit.usage import queued_jobs, usage_of
@@ -102,7 +103,7 @@ def _checked(around: InProject, experiment: Experiment, flags: Flags) -> list[Re
     if catalogue is None:
         return kept.faults
     found = check(
-        around.project, experiment, catalogue, core_version=tuneplane.__version__, job_sections=JOB_SECTIONS, spec_faults=lambda *_: []
+        around.project, experiment, catalogue, core_version=tuneplane.__version__, sections=sections, spec_faults=lambda *_: []
     )  # fmt: skip
 
     def resolve() -> None:

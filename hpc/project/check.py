@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
     from hpc.catalog.shelf import Catalogue
 
+Sections = Callable[["Recipe"], Collection[str]]
 SpecFaults = Callable[[dict[str, Any], "Recipe", str], list[Refusal]]
 
 
@@ -52,10 +53,10 @@ def check(
     catalogue: Catalogue,
     *,
     core_version: str,
-    job_sections: Collection[str],
+    sections: Sections,
     spec_faults: SpecFaults,
 ) -> Checked:
-    """Look at everything. `spec_faults` judges the JobSpec that the config makes; the caller knows how one is built."""
+    """Look at everything. `sections`: which of a config are read beside a recipe's parameters. `spec_faults` judges the JobSpec that it makes."""
     from hpc.project.files import travelling
     from hpc.project.plugins import read_plugins_lock
 
@@ -72,7 +73,7 @@ def check(
     out.files = len(files or ())
     if recipe is not None:
         if config is not None:
-            _config(out, config, recipe, job_sections, spec_faults)
+            _config(out, config, recipe, sections, spec_faults)
         if files is not None:
             _entry(out, recipe, {f.path for f in files})
     _legacy(out)
@@ -102,11 +103,9 @@ def _lock(out: Checked, catalogue: Catalogue, core_version: str) -> Recipe | Non
     return recipe if out.framework_version in recipe.versions else None
 
 
-def _config(
-    out: Checked, config: dict[str, Any], recipe: Recipe, job_sections: Collection[str], spec_faults: SpecFaults
-) -> None:
+def _config(out: Checked, config: dict[str, Any], recipe: Recipe, sections: Sections, spec_faults: SpecFaults) -> None:
     version = out.framework_version
-    out.faults += unread_keys(config, recipe, version, job_sections)
+    out.faults += unread_keys(config, recipe, version, sections(recipe))
     resolved = out.attempt(lambda: recipe.resolve(recipe.configured(config, version), version))
     faults = spec_faults(config, recipe, version)
     known = {(r.code, r.field) for r in out.faults}

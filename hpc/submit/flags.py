@@ -22,7 +22,6 @@ JOB_SECTIONS = (
     "labels",
     "resources",
     "framework",
-    "plugins",
     "display_name",
     "sweep",
 )

@@ -16,6 +16,7 @@ from tuneplane.contract.layout import RunPaths
 
 from hpc.errors import Refusal
 from hpc.spec.refs import parse_init_from
+from hpc.submit.flags import JOB_SECTIONS
 
 if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
@@ -91,8 +92,8 @@ def wanted(spec: JobSpec, recipe: Recipe) -> list[str]:
 
 
 def sections(recipe: Recipe) -> tuple[str, ...]:
-    """Sections of a config that are read by what may follow a run of this recipe."""
-    return (SETTINGS,) if EVAL in recipe.actions else ()
+    """Sections of a config that are read beside the recipe's parameters: those of the job, and those of what may follow it."""
+    return (*JOB_SECTIONS, SETTINGS) if EVAL in recipe.actions else JOB_SECTIONS
 
 
 def refusals(spec: JobSpec, recipe: Recipe, options: Mapping[str, Any]) -> list[Refusal]:

@@ -17,7 +17,7 @@ from hpc.submit import followups, launchplan, sweeps
 from hpc.submit.ahead import Ahead
 from hpc.submit.data import data_records
 from hpc.submit.engine import add_columns
-from hpc.submit.flags import JOB_SECTIONS, Flags, Locked, document
+from hpc.submit.flags import Flags, Locked, document
 from hpc.submit.hub import Pins, read_pins
 from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import KernelRef, find_kernels
@@ -310,8 +310,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     work = around.root.admitted / run.run_id / "work" if around.site.admission.mode == "enforced" else run.work
     files = [*listed.answer(), *_template_files(recipe)]
     _check_entry(recipe, version, experiment.rel, files)
-    sections = (*JOB_SECTIONS, *followups.sections(recipe))
-    faults = [] if flags.no_validate else unread_keys(config, recipe, version, sections)
+    faults = [] if flags.no_validate else unread_keys(config, recipe, version, followups.sections(recipe))
     faults += followups.refusals(spec, recipe, options)
     faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
     faults += launchplan.limit_refusals(options, around.site, spec, recipe, fleet=fleet, swept=bool(flags.sweep))

@@ -179,6 +179,17 @@ def test_an_unread_key_is_answered_with_the_nearest_one(lab: Path, tp: Any) -> N
     }
 
 
+def test_settings_of_what_follows_are_read_where_something_can_follow_and_plugins_stand_in_their_lock(
+    lab: Path, tp: Any
+) -> None:
+    for method, unread in (("sft", ["plugins"]), ("rm", ["behaviour", "plugins"])):
+        tp("new", method, "--method", f"deepspeed/{method}")
+        config = lab / "experiments" / method / "config.yaml"
+        config.write_text(config.read_text() + "behaviour: {max_new_tokens: 64}\nplugins: [alice/x]\n")
+        found = errors(tp("validate", method, "--json")[1])
+        assert found == [("E-PROJECT-015", f"config.yaml: {key}") for key in unread]
+
+
 def test_what_columns_mean_is_looked_at_with_the_rest(lab: Path, tp: Any) -> None:
     tp("new", "e", "--method", "deepspeed/sft")
     config = lab / "experiments" / "e" / "config.yaml"
