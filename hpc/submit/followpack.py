@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tuneplane.contract.followups import EVAL
 from tuneplane.contract.layout import RunPaths, StorageRoot
@@ -21,6 +21,8 @@ from hpc.submit.usage import owner_runs
 
 if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
+
+BASELINE_FIELD: Final = "spec.evaluation.baseline"
 
 
 def works(root: StorageRoot, run: RunPaths) -> tuple[str, str]:
@@ -77,23 +79,42 @@ def prepare_child(around: Around, parent: Parent, action: str, source: Source, r
 def _baseline(around: Around, parent: Parent) -> tuple[Source | None, dict[str, Any]]:
     """(run, inputs) of what `spec.evaluation.baseline` names: a run's artefact with the model it stands on, or a model, pinned; nothing for `base`.
 
-    Raises Refusal E-SUBMIT-096 where the user has no such run, and those of `resolve_inputs`.
+    Raises Refusal E-SUBMIT-096 where the user has no such run or it left no model, and those of `resolve_inputs`.
     """
     text = str(parent.evaluation.get("baseline", ""))
     if run_id := baseline_run(text):
         run = next((r for r in owner_runs(around.root, around.user) if r.run_id == run_id), None)
         if run is None:
-            message = f"{around.user} has no run {run_id}"
-            raise Refusal("E-SUBMIT-096", message, field="spec.evaluation.baseline", found=text)
-        model = admission.read_package(run)[1]["inputs"].get("model")
+            raise _no_baseline(text, f"{around.user} has no run {run_id}")
+        launch = admission.read_package(run)[1]
+        if follows := launch.get("follows"):
+            raise _no_baseline(text, f"{run_id} only follows a run", f"run/{follows['run_id']}")
+        if not run.report.exists():
+            raise _no_baseline(text, f"{run_id} has not ended well")
+        model = launch["inputs"].get("model")
         return source_of(run, "final"), {"baseline": model} if model else {}
     if named := baseline_model(text):
         return None, {"baseline": _pinned(around, parent, named)}
     return None, {}
 
 
+def _no_baseline(text: str, message: str, allowed: str = "run/<run_id> of a training of yours that is done") -> Refusal:
+    hint = "`tp runs ls --state done` lists runs; `base` is the model that the run began with."
+    return Refusal("E-SUBMIT-096", message, field=BASELINE_FIELD, found=text, allowed=allowed, hint=hint)
+
+
 def _pinned(around: Around, parent: Parent, named: str) -> Any:
-    """A model by its path or reference as an input of the job, every file by digest."""
+    """A model by its path or reference as an input of the job, every file by digest. Raises Refusals that name the baseline."""
+    try:
+        return _resolved(around, parent, named)
+    except (Refusal, Refusals) as exc:
+        faults = exc.items if isinstance(exc, Refusals) else [exc]
+    raise Refusals(
+        Refusal(f.code, f.message, field=BASELINE_FIELD, found=f.found, allowed=f.allowed, hint=f.hint) for f in faults
+    )
+
+
+def _resolved(around: Around, parent: Parent, named: str) -> Any:
     cache = DigestCache(around.root.user_state(around.user) / "digests.json")
     folder = parent.run.work / parent.document["spec"]["source"]["exp"]
     found = resolve_inputs(

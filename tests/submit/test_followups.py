@@ -226,6 +226,23 @@ def test_what_cannot_follow_is_refused_before_anything_is_written(lab: Lab) -> N
     assert not [*(lab.storage / "runs").glob(f"*/{lab.exp}*/run-*"), *(lab.storage / "runs").glob("*/own*/run-*")]
 
 
+def test_a_baseline_that_could_only_fail_after_the_training_is_refused_before_it(lab: Lab) -> None:
+    lab.write("held.jsonl", '{"prompt": "1+1", "completion": "2"}\n')
+    rows = ("--validation-data", str(lab.project / "experiments" / lab.exp / "held.jsonl"))
+    lab.write("seconds", "60")
+    going = lab.json("submit", lab.exp, "--then", "export")
+    before = sorted((lab.storage / "runs").glob("*/*/run-*"))
+    for named, code in (
+        (f"run/{going['followups'][0]['run_id']}", "E-SUBMIT-096"),
+        (f"run/{going['run_id']}", "E-SUBMIT-096"),
+        ("someword", "E-SPEC-026"),
+    ):
+        lab.write("config.yaml", f"eval: {{suites: [behaviour], baseline: {named}}}\n")
+        assert lab.refused(*rows) == [(code, "spec.evaluation.baseline")]
+    lab.tp("job", "stop", going["run_id"])
+    assert sorted((lab.storage / "runs").glob("*/*/run-*")) == before
+
+
 FORGED: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
     "spec": lambda spec, launch: spec["spec"]["resources"]["pools"][0].update(nodes=4),
     "launch.late": lambda spec, launch: launch["late"]["candidate"].update(artefact="export"),
