@@ -310,7 +310,9 @@ def test_every_deleted_line_and_edited_event_is_found(make_run: Make, writer: st
         event["message"] = "all went well"
         for forged in (event, {**event, "hash": event_hash(event)}):
             path.write_bytes(b"".join([*lines[:at], json.dumps(forged).encode() + b"\n", *lines[at + 1 :]]))
-            assert audit(maker.run).verdict == "tampered" or writer == "batch-1", at
+            # Nothing follows the last event of the last writer: only the log knows what stood there.
+            unseen = writer == "batch-1" and at == len(lines) - 1 and forged is not event
+            assert (audit(maker.run).verdict == "tampered") is not unseen, at
 
 
 def test_a_chain_rewritten_from_the_start_does_not_fit_the_joined_heads(make_run: Make) -> None:
