@@ -71,7 +71,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize(("grace", "saved"), [(10.0, True), (0.1, False)])
+@pytest.mark.parametrize(("grace", "saved"), [(1000.0, True), (0.1, False)])
 def test_a_script_that_dies_of_the_warning_leaves_its_program_time_to_save(
     tmp_path: Path, grace: float, saved: bool
 ) -> None:
@@ -81,11 +81,9 @@ def test_a_script_that_dies_of_the_warning_leaves_its_program_time_to_save(
     group.start(0, ["sh", "-c", script], dict(os.environ), tmp_path, tmp_path / "rank-0.log")
     wait_for(tmp_path / "rank-0.log", "up")
     group.warn(signal.SIGUSR2)
-    begun = time.monotonic()
-    ends = group.wait(grace_s=grace, save_s=30)
+    ends = group.wait(grace_s=grace, save_s=30)  # not all of a long grace: the test's own limit is shorter
     assert [(e.signal, e.by_us) for e in ends] == [(int(signal.SIGUSR2), False)]
     assert (tmp_path / "saved").exists() is saved
-    assert time.monotonic() - begun < 8
 
 
 def test_lines_carry_their_time_and_stay_whole(tmp_path: Path) -> None:
