@@ -171,10 +171,11 @@ def _unread(path: str, places: Collection[str], job_sections: Collection[str]) -
     near = difflib.get_close_matches(path, choices, 1) or [
         p for p in places if p.rpartition(".")[2] == path.rpartition(".")[2]
     ]
+    sections = f"sections {', '.join(sorted(job_sections))}; " if job_sections else ""
     return Refusal(
         "E-PROJECT-015",
         "nobody reads this key",
         field=f"{CONFIG_NAME}: {visible(path)}",
-        allowed=f"sections {', '.join(sorted(job_sections))}; parameters at their place",
+        allowed=f"{sections}parameters at their place",
         hint=f"did you mean {near[0]}?" if near else "",
     )

@@ -7,14 +7,14 @@ with the records of the run that made it. An export follows its parent; an evalu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplane.contract.followups import ACTIONS, BASELINE, CANDIDATE, EVAL
 from tuneplane.contract.layout import RunPaths
 
-from hpc.errors import Refusal
+from hpc.errors import Refusal, Refusals
 from hpc.spec.refs import parse_init_from
 from hpc.submit.flags import JOB_SECTIONS
 
@@ -94,6 +94,21 @@ def wanted(spec: JobSpec, recipe: Recipe) -> list[str]:
 def sections(recipe: Recipe) -> tuple[str, ...]:
     """Sections of a config that are read beside the recipe's parameters: those of the job, and those of what may follow it."""
     return (*JOB_SECTIONS, SETTINGS) if EVAL in recipe.actions else JOB_SECTIONS
+
+
+def settings_refusals(config: Mapping[str, Any], recipe: Recipe, evaluator: Callable[[], Recipe]) -> list[Refusal]:
+    """What is wrong with the settings of an evaluation that may follow; `evaluator` is asked for where a config has some."""
+    from hpc.project.check import unread_keys
+
+    if SETTINGS not in config or EVAL not in recipe.actions:
+        return []
+    section, judge = {SETTINGS: config[SETTINGS]}, evaluator()
+    version = judge.default_version
+    try:
+        judge.resolve(judge.configured(section, version), version)
+    except Refusals as faults:
+        return [*unread_keys(section, judge, version, ()), *faults.items]
+    return unread_keys(section, judge, version, ())
 
 
 def refusals(spec: JobSpec, recipe: Recipe, options: Mapping[str, Any]) -> list[Refusal]:

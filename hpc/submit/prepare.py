@@ -285,6 +285,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     state = Ahead(lambda: git.facts(around.project.root))
     listed = Ahead(lambda: travelling(around.project, experiment))
     from hpc.catalog.locks import admission_refusals
+    from hpc.catalog.shelf import Catalogue
     from hpc.project.check import unread_keys
     from hpc.project.config import config_sha, load_config
     from hpc.spec.jobspec import parse
@@ -312,6 +313,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     _check_entry(recipe, version, experiment.rel, files)
     faults = [] if flags.no_validate else unread_keys(config, recipe, version, followups.sections(recipe))
     faults += followups.refusals(spec, recipe, options)
+    faults += followups.settings_refusals(trained, recipe, lambda: Catalogue.load(around.root).get(followups.EVALUATOR))
     faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
     faults += launchplan.limit_refusals(options, around.site, spec, recipe, fleet=fleet, swept=bool(flags.sweep))
     faults += unfit
