@@ -87,7 +87,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--observability-url", default="", help="For recipes with external observability."),
         click.option("--framework-version", default="", help="Must be the locked version."),
         click.option("--network", multiple=True, metavar="KEY=VALUE", help="transport=tcp, interface=ib0."),
-        click.option("--lease", multiple=True, metavar="TOOL=SEATS", help="Licensed tool seats, for the record; Slurm holds --licenses."),
+        click.option("--lease", multiple=True, metavar="TOOL=SEATS", help="Licensed seats, for the record only."),
         click.option("--label", multiple=True, metavar="KEY=VALUE", help="Free labels of the run."),
         click.option("--display-name", default="", help="A name for people."),
         click.option(
