@@ -263,7 +263,7 @@ def _inputs(
             f"{recipe.id} needs {', '.join(missing)}",
             field="spec",
             found="not given",
-            allowed="--model, --train-data",
+            allowed=", ".join("--model" if n == "model" else f"--{n.removesuffix('_data')}-data" for n in missing),
         )
 
     def where(path: str) -> Path:

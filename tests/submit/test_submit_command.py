@@ -356,15 +356,27 @@ class TestOnSlurm:
         assert len(slurm.jobs()) == 1
 
 
-def test_what_this_machine_would_not_heed_is_refused_by_name(lab: Lab) -> None:
-    words = ("--array", "0-3", "--dependency", "afterok:7", "--begin", "now+2hours", "--profile", "cpu:8")
-    fields = ["spec.slurm.array", "spec.slurm.dependency", "spec.slurm.begin", "spec.resources.pools"]
-    assert [(e["code"], e["field"]) for e in lab.refused(*words)] == [("E-SUBMIT-066", field) for field in fields]
+def test_words_not_heeded_here_a_limit_within_the_warning_and_missing_inputs_are_refused_by_name(lab: Lab) -> None:
+    words = (
+        "--array",
+        "0-3",
+        "--dependency",
+        "afterok:7",
+        "--begin",
+        "now+2hours",
+        "--profile",
+        "cpu:8",
+        "--time",
+        "0:02:00",
+    )
+    local = ["spec.slurm.array", "spec.slurm.dependency", "spec.slurm.begin", "spec.resources.pools"]
+    warned, *others = lab.refused(*words)
+    assert (warned["code"], warned["field"], warned["found"]) == ("E-SUBMIT-067", "spec.slurm.time", "00:02:00")
+    assert warned["message"] == "the warning comes 120 s before the limit, so at the start"
+    assert [(e["code"], e["field"]) for e in others] == [("E-SUBMIT-066", field) for field in local]
     assert lab.runs() == []
-
-
-def test_a_limit_that_the_warning_would_take_whole_is_refused(lab: Lab) -> None:
-    (fault,) = lab.refused("--time", "0:02:00")
-    assert (fault["code"], fault["field"], fault["found"]) == ("E-SUBMIT-067", "spec.slurm.time", "00:02:00")
-    assert fault["message"] == "the warning comes 120 s before the limit, so at the start"
     lab.tp("submit", "job", "--dry-run", "--time", "0:02:00", "--signal", "B:USR2@30")
+    lab.tp("new", "verl", "--method", "verl/grpo")
+    done = lab.tp("submit", "verl", "--allow-dirty", "--json", "--model", str(lab.project), ok=False)
+    (fault,) = json.loads(done.stdout)["errors"]
+    assert (fault["code"], fault["allowed"]) == ("E-SUBMIT-061", "--train-data, --validation-data")
