@@ -7,7 +7,8 @@ import json
 import os
 import pwd
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +34,17 @@ class GivenPath(click.Path):
         if not os.fspath(value):
             self.fail("is empty; '.' is the current folder", param, ctx)
         return super().convert(value, param, ctx)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Around what writes a file that the user named: where it cannot be written is the user's matter. Raises Refusal E-STORE-02x."""
+    try:
+        yield
+    except OSError as exc:
+        from hpc.store.faults import refusal
+
+        raise refusal(exc, path, "write") from exc
 
 
 def config_file() -> Path:

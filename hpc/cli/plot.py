@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from hpc.cli.context import GivenPath, json_option, print_json
+from hpc.cli.context import GivenPath, json_option, print_json, writing
 from hpc.errors import Refusal
 
 USUAL = ("loss", "validation_loss", "lr", "tokens_per_s")
@@ -42,7 +42,8 @@ def plot(run: str, metrics: tuple[str, ...], png: Path | None, owner: str, as_js
     marks = _attempts(rows)
     if png is not None:
         try:
-            write_png(panels, png, title=f"{paths.exp}  {paths.run_id}", marks=marks)
+            with writing(png):
+                write_png(panels, png, title=f"{paths.exp}  {paths.run_id}", marks=marks)
         except ImportError as exc:
             raise Refusal("E-RUNS-041", "matplotlib is not installed here", field="--png") from exc
     if as_json:

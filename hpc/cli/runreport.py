@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpc.cli import runview
-from hpc.cli.context import GivenPath, json_option, print_json
+from hpc.cli.context import GivenPath, json_option, print_json, writing
 from hpc.cli.desk import Desk
 from hpc.cli.runpage import used_of
 from hpc.spec.text import escaped
@@ -32,13 +32,17 @@ def report(run: str, element: int | None, page: Path | None, no_accounting: bool
 
     desk = Desk(owner)
     paths = resolve(desk.root, run, desk.owner, newest=True)
+    if element is not None and not paths.element(element).root.is_dir():
+        raise click.UsageError(f"{paths.run_id} has no element {element}, or it has not begun")
     document = gathered(desk, paths, element, accounting=not no_accounting)
     if page is not None:
         from hpc.cli import runpage
         from hpc.runs.dossier import curves
 
         part = paths if element is None else paths.element(element)
-        page.write_text(runpage.page(document, curves(part)), "utf-8")
+        text = runpage.page(document, curves(part))
+        with writing(page):
+            page.write_text(text, "utf-8")
     desk.complain()
     if as_json:
         print_json(document)

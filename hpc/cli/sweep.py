@@ -9,7 +9,7 @@ from typing import Any
 import click
 from tuneplane.contract.layout import RunPaths
 
-from hpc.cli.context import GivenPath, json_option, print_json, table
+from hpc.cli.context import GivenPath, json_option, print_json, table, writing
 from hpc.cli.desk import Desk
 from hpc.cli.job import one_to_stop, stop_one
 from hpc.cli.submit import chosen_experiment, clock, job_options, read_flags, surroundings
@@ -213,9 +213,9 @@ def plot(run: str, metric: str, png: Path | None, owner: str, as_json: bool) -> 
     title = f"{found.run.exp}  {found.run.run_id}  {found.metric} of {len(rows)} variants; best {best.best:.4g}: #{best.index} {_words(best.variant)}"
     if png is not None:
         try:
-            chart.write_lines(
-                [(f"#{r.index} {_words(r.variant)}", r.points) for r in rows], png, title=title, name=found.metric
-            )
+            drawn = [(f"#{r.index} {_words(r.variant)}", r.points) for r in rows]
+            with writing(png):
+                chart.write_lines(drawn, png, title=title, name=found.metric)
         except ImportError as exc:
             raise Refusal("E-RUNS-041", "matplotlib is not installed here", field="--png") from exc
     if as_json:

@@ -102,7 +102,7 @@ def write_png(panels: Mapping[str, Sequence[Point]], path: Path, *, title: str, 
     rows[-1, 0].set_xlabel("step" + ("; dotted: another attempt goes on" if marks else ""))
     figure.align_ylabels()
     figure.suptitle(title, fontsize=11)
-    figure.savefig(path)
+    figure.savefig(path, format="png")
     pyplot.close(figure)
 
 
@@ -123,5 +123,5 @@ def write_lines(lines: Sequence[tuple[str, Sequence[Point]]], path: Path, *, tit
     axes.set(title=title, xlabel="step", ylabel=name)
     axes.grid(alpha=0.3)
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, format="png")
     pyplot.close(figure)

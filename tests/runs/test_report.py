@@ -190,3 +190,15 @@ def test_an_element_has_a_report_of_its_own(tp: Tp) -> None:
     part.start().nodes(0, 0, 0).end()
     told = tp("runs", "report", maker.run.run_id, "--element", "1", "--json").json()
     assert (told["element"], told["attempts"][0]["class"]) == (1, "done")
+
+
+def test_a_page_or_picture_that_cannot_be_written_is_the_users_matter(tp: Tp, tmp_path: Path) -> None:
+    maker = tp.make().done()
+    missing = tmp_path / "gone" / "x"
+    done = tp("runs", "report", maker.run.run_id, "--html", str(missing), "--json")
+    assert (done.code, done.json()["errors"][0]["code"], done.json()["errors"][0]["field"]) == (
+        1,
+        "E-STORE-025",
+        str(missing),
+    )
+    assert tp("runs", "report", maker.run.run_id, "--element", "3").code == 64
