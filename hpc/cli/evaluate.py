@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from tuneplane.contract import exits
+from tuneplane.contract.layout import RUN_ID
 
 from hpc.cli.context import GivenPath, json_option, print_json, table
 from hpc.cli.evaluate_run import list_evaluations, run_evaluation
@@ -22,9 +23,28 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _PATH = GivenPath()
 
 
+class _ReportPath(GivenPath):
+    """A report's folder or file, or the id of the evaluation run that made it: the newest attempt's."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        if path.exists() or not RUN_ID.match(str(path)):
+            return path
+        from hpc.cli.context import current_user, storage_root
+        from hpc.runs.find import resolve
+        from hpc.runs.records import numbers
+
+        run = resolve(storage_root(), str(path), current_user())
+        attempts = numbers(run.attempts)
+        return run.attempt(attempts[-1]).out if attempts else path
+
+
+_REPORT = _ReportPath()
+
+
 @click.group("eval", context_settings=SETTINGS)
 def evaluation() -> None:
-    """Evaluations: run, ls, show, compare, gate. A report is its folder or its eval_report.json."""
+    """Evaluations: run, ls, show, compare, gate. A report is its folder, its eval_report.json, or the id of the run that made it."""
 
 
 evaluation.add_command(run_evaluation)
@@ -32,7 +52,7 @@ evaluation.add_command(list_evaluations)
 
 
 @evaluation.command()
-@click.argument("report", type=_PATH)
+@click.argument("report", type=_REPORT)
 @json_option
 def show(report: Path, as_json: bool) -> int:
     """Show a report's numbers and what they rest on. Exit code 1 if it contradicts its own files."""
@@ -83,8 +103,8 @@ def _numbers(metric: Metric) -> list[str]:
 
 
 @evaluation.command()
-@click.argument("before", type=_PATH)
-@click.argument("after", type=_PATH)
+@click.argument("before", type=_REPORT)
+@click.argument("after", type=_REPORT)
 @click.option("--by", default="", metavar="METRIC", help="Pass an example where this metric is 1.")
 @click.option("--examples", type=click.IntRange(0, 1000), default=10, show_default=True, help="Of each kind of change.")
 @json_option
@@ -135,9 +155,9 @@ def _example(example: Example) -> str:
 
 
 @evaluation.command()
-@click.argument("reports", type=_PATH, nargs=-1, metavar="REPORT...")
+@click.argument("reports", type=_REPORT, nargs=-1, metavar="REPORT...")
 @click.option("--config", type=_PATH, default=None, metavar="FILE|EXP", help="A config.yaml, its folder, or a JobSpec.")
-@click.option("--baseline", type=_PATH, multiple=True, metavar="REPORT", help="What max_regression compares with.")
+@click.option("--baseline", type=_REPORT, multiple=True, metavar="REPORT", help="What max_regression compares with.")
 @click.option("--general", multiple=True, metavar="SUITE[=S,P]", help="Score and pass rate may drop by 0.03 and 0.05.")
 @json_option
 def gate(

@@ -105,7 +105,7 @@ KINDS: dict[str, ErrorKind] = table(
         "E-EVAL-040",
         "the report cannot be read",
         "A file of it is missing, too large, or not readable here.",
-        "Give the folder that holds eval_report.json; `tp job status RUN` names a run's folder.",
+        "Give the id of the evaluation's run (`tp eval ls`), or the folder that holds eval_report.json.",
     ),
     ErrorKind(
         "E-EVAL-041",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from answered import answered
 
+from hpc.cli.context import current_user
 from hpc.cli.main import main
 
 CONFIG = """\
@@ -54,6 +55,24 @@ def test_show_prints_numbers_and_complains_about_changed_files(
     assert (code, "E-EVAL-045 predictions.jsonl" in text) == (1, True)
     code, value = as_json(capsys, "show", folder)
     assert (code, [c["code"] for c in value["faults"]], value["metrics"]["score"]["value"]) == (1, ["E-EVAL-045"], 0.5)
+
+
+def test_a_report_may_be_named_by_the_run_that_made_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/site.yaml").write_text("")
+    monkeypatch.setenv("TUNEPLANE_STORAGE_ROOT", str(tmp_path))
+    run = tmp_path / "runs" / current_user() / "sums.eval/run-00ab"
+    for attempt, text in enumerate(("no", "x")):
+        out = run / f"attempts/{attempt}/out"
+        out.parent.mkdir(parents=True)
+        answered(out, {"q": ("x", text)})
+    code, value = as_json(capsys, "show", "run-00ab")
+    assert (code, value["folder"]) == (0, str(run / "attempts/1/out"))
+    assert value["metrics"]["exact_match"]["value"] == 1.0
+    code, value = as_json(capsys, "show", "run-00ac")
+    assert (code, value["errors"][0]["code"]) == (1, "E-RUNS-001")
 
 
 def test_compare_prints_changes_without_what_steers_a_terminal(
