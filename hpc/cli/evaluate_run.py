@@ -86,10 +86,16 @@ def list_evaluations(exp: str, limit: int, owner: str, as_json: bool) -> None:
         click.echo("no evaluations")
     else:
         head = ["RUN", "OF", "STATE", "SUITE", "SCORE", "BASELINE", "GATES"]
-        click.echo(table([[escaped(_shown(row[key])) for key in _COLUMNS] for row in rows], head))
+        click.echo(table([[escaped(_shown(_cell(row, key))) for key in _COLUMNS] for row in rows], head))
 
 
 _COLUMNS = ("run_id", "of", "state", "suite", "score", "baseline", "verdict")
+
+
+def _cell(row: dict[str, Any], key: str) -> Any:
+    """What --baseline or --limit asked for decides nothing, whatever its own verdict says."""
+    informs = key == "verdict" and row["asked"] and row[key] is not None
+    return f"({row[key]}) informs only" if informs else row[key]
 
 
 def _shown(value: Any) -> str:

@@ -179,9 +179,14 @@ def _batch_rows(made: Plan) -> list[tuple[str, str]]:
         )
     if b is not None and b.total_steps:
         an_epoch = f", {b.steps_an_epoch:.1f} an epoch, {b.epochs:.2f} epochs" if b.steps_an_epoch and b.epochs else ""
-        tokens = f", about {made.tokens / 1e6:.2f} M tokens" if made.tokens else ""
+        tokens = f", about {_tokens(made.tokens)} tokens" if made.tokens else ""
         out.append(("steps", f"{b.total_steps}{an_epoch}{tokens}"))
     return out
+
+
+def _tokens(count: float) -> str:
+    """In millions where that says something."""
+    return f"{count / 1e6:.2f} M" if count >= 1e5 else f"{count:,.0f}".replace(",", " ")
 
 
 def _disk_rows(made: Plan) -> list[tuple[str, str]]:

@@ -168,3 +168,11 @@ def test_a_config_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "folder").mkdir()
     code, value = as_json(capsys, "gate", tmp_path, "--config", tmp_path / name)
     assert (code, value["errors"][0]["code"]) == (1, "E-EVAL-048")
+
+
+def test_a_list_says_which_evaluation_only_informs() -> None:
+    from hpc.cli.evaluate_run import _cell
+
+    assert _cell({"verdict": "passed", "asked": {"limit": 4}}, "verdict") == "(passed) informs only"
+    assert _cell({"verdict": "passed", "asked": None}, "verdict") == "passed"
+    assert _cell({"verdict": None, "asked": {"limit": 4}}, "verdict") is None

@@ -173,3 +173,9 @@ def test_slurm_s_estimate_is_read_from_its_words() -> None:
     assert parse(said) == Start("2026-11-30T09:30:00", "n[1-2]", "batch")
     assert parse("sbatch: Job 5 to start at 2026-11-30T09:30:00") == Start("2026-11-30T09:30:00", "", "")
     assert parse("sbatch: error: nothing") is None
+
+
+def test_a_few_tokens_are_not_nought_millions() -> None:
+    from hpc.cli.plan import _tokens
+
+    assert [_tokens(n) for n in (864, 99_999, 100_000, 4_260_000)] == ["864", "99 999", "0.10 M", "4.26 M"]
