@@ -182,6 +182,11 @@ def _evaluation_refusals(spec: JobSpec) -> list[Refusal]:
         message = "checkpoints are not evaluated while the run goes on"
         hint = "leave it out; `tp eval run RUN` evaluates what the run left"
         out.append(Refusal("E-SUBMIT-096", message, field=f"{where}.on_checkpoint", allowed="nothing", hint=hint))
+    bare = next((gate for gate in evaluation.gates if gate.max_regression is not None), None)
+    if bare is not None and not evaluation.baseline:
+        message = f"the gate on {bare.metric} compares with a baseline, and none is named"
+        allowed = "base, run/RUN_ID or a model"
+        out.append(Refusal("E-SUBMIT-096", message, field=f"{where}.baseline", found="", allowed=allowed))
     return out + _data_refusals(spec)
 
 

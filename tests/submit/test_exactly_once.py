@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -111,6 +112,9 @@ class ExactlyOnce(RuleBasedStateMachine):
         except (Refusal, KeyboardInterrupt):
             pass
         self.world.faults = []
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
 
     @rule()
     def controller_goes(self) -> None:
