@@ -3,13 +3,14 @@
 # make test    every test, in two processes; TESTS=tests/spec for a part of them
 # make lint    ruff, mypy, import contracts, generated pages
 # make soak    20 rounds of faults on a real cluster, as root; goes on where it was stopped. SOAK="--rounds 5 --table" for its options
+# make methods every method once with real weights on a real cluster, as root: about an hour on two cores
 # make bench   speed and memory as ratios in one run; BENCH=--write puts the figures into docs/performance.md
 PY := .venv/bin/python
 TESTS ?= tests
 FLEET ?= local
 SIZE ?= 135m
 
-.PHONY: setup venv demo test lint bench soak clean
+.PHONY: setup venv demo test lint bench soak methods clean
 setup: venv
 	.ci/setup cluster images
 
@@ -31,6 +32,9 @@ test: setup
 
 soak: setup
 	$(PY) tests/cluster/soak.py $(SOAK)
+
+methods: setup
+	$(PY) -m pytest -q -s tests/cluster/real_methods.py
 
 bench: setup
 	$(PY) tests/benchmarks/run.py $(BENCH)

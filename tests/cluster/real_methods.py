@@ -1,9 +1,9 @@
 """Every training method once with real weights: SmolLM2-135M, LoRA, in the SIF, on two and four nodes of the test cluster.
 
-    make methods                     (half an hour on two cores; not part of `make test`)
+    make methods                     (about an hour on two cores; not part of `make test`)
 
 The data are sums with known answers. Losses must fall, and on rows that were never trained on exact match or pair accuracy must rise. What was
-measured is printed as a table, as in docs/training.md.
+measured is printed as a table.
 """
 
 from __future__ import annotations
