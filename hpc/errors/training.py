@@ -228,6 +228,12 @@ KINDS: dict[str, ErrorKind] = table(
         "Mend the function; an answer that deserves nothing gets 0.",
     ),
     ErrorKind(
+        "E-TRAIN-048",
+        "a later attempt has the run",
+        "Slurm took this attempt's node for dead and started the job again elsewhere; this one writes no checkpoint any more and ends.",
+        "Nothing to do: the later attempt goes on from the last checkpoint. Look after the node: `scontrol show node`.",
+    ),
+    ErrorKind(
         "E-TRAIN-049",
         "the environment's verifier cannot be used",
         "Its manifest names none, one of a kind that training does not ask, or a plugin or function that this job does not have.",

@@ -98,6 +98,23 @@ def test_p05_a_second_copy_of_the_script_ends_with_86_and_writes_nothing(lab: La
     assert lab.tp(alice, "runs", "audit", run.id, "--json").json["verdict"] == "verified"
 
 
+def test_p05_a_job_that_slurm_requeues_after_its_end_does_nothing(lab: Lab, alice: Person) -> None:
+    """A slurmd that was killed while the job ended well: Slurm takes the node for dead, and queues the job again."""
+    lab.experiments(alice, {"ended": "echo once"})
+    run = lab.submit(alice, "ended")
+    assert run.wait_end()["class"] == "done"
+    lab.cluster.wait_state(run.job_id, "COMPLETED")
+    before = tree(run.paths.root)
+    lab.slurm(alice, "scontrol", "requeue", run.job_id)
+    said = "attempt 1 does nothing: attempt 0 ended well"
+    until(said, lambda: said in run.batch_log())
+    assert lab.cluster.wait_state(run.job_id, "COMPLETED") == "COMPLETED"
+    log = f"batch{os.sep}0.log"
+    assert {k: v for k, v in tree(run.paths.root).items() if k != log} == {k: v for k, v in before.items() if k != log}
+    assert lab.tp(alice, "job", "status", run.id, "--json").json["runs"][0]["state"] == "done"
+    assert lab.tp(alice, "runs", "audit", run.id, "--json").json["verdict"] == "verified"
+
+
 def test_retry_is_the_next_attempt_of_the_same_run(lab: Lab, alice: Person) -> None:
     lab.experiments(alice, {"again": '[ "$TUNEPLANE_ATTEMPT" = 1 ] || exit 4'})
     run = lab.submit(alice, "again")

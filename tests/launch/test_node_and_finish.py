@@ -98,6 +98,18 @@ def test_a_finish_that_was_killed_before_its_last_event_is_completed_by_the_next
     assert again[0]["details"]["report_sha256"] == digest_bytes(made.run.report.read_bytes())
 
 
+def test_an_attempt_that_was_taken_for_dead_leaves_the_run_to_the_next_one(make_run: Callable, kernel: Path) -> None:
+    made = make_run()
+    run(kernel, made)
+    made.env(1)
+    made.run.attempt(1).claim.write_text("41 1 nonce\n")
+    before = {p: p.read_bytes() for p in made.run.root.rglob("*") if p.is_file()}
+    env = made.env(0)
+    assert finish(read_place(env), env) == "superseded"
+    assert {p: p.read_bytes() for p in made.run.root.rglob("*") if p.is_file()} == before
+    assert not made.run.report.exists()
+
+
 def test_a_tampered_package_never_starts(make_run: Callable, kernel: Path) -> None:
     made = make_run("touch $TUNEPLANE_OUT_DIR/ran\n")
     made.unlock()

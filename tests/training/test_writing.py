@@ -86,6 +86,19 @@ def ended(writings: list[Writing]) -> list[Any]:
     return out
 
 
+def test_p05_an_attempt_that_was_taken_for_dead_publishes_nothing(tmp_path: Path, peers: list[Peers]) -> None:
+    """Slurm gave the run to attempt 2 while the ranks of attempt 1 lived on: two of them must not write one folder."""
+    (tmp_path / "attempts" / "2").mkdir(parents=True)
+    (tmp_path / "attempts" / "2" / "claim").write_text("41 1 nonce\n")
+    first, other = ended(begin(tmp_path / "checkpoints", peers))
+    assert isinstance(first, Refused)
+    assert [(reason.code, reason.message) for reason in first.reasons] == [
+        ("E-TRAIN-048", "attempt 2 of the run has begun")
+    ]
+    assert isinstance(other, PeerLost)
+    assert disk.steps(tmp_path / "checkpoints") == []
+
+
 def test_a_save_is_published_once_all_have_written_and_everyone_learns_of_it(
     tmp_path: Path, peers: list[Peers]
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tuneplane.contract import schemas
 from tuneplane.contract.followups import late_path
+from tuneplane.contract.succession import successor
 from tuneplane.launch.output import publish_output
 from tuneplane.launch.place import Place
 from tuneplane.launch.provenance import provenance
@@ -249,11 +250,15 @@ def _saved(place: Place) -> dict[str, Any]:
 
 
 def finish(place: Place, env: Mapping[str, str]) -> str:
-    """Write the attempt's end once and return what the batch script shall do: `done`, `requeue`, `failed`, or `wait`.
+    """Write the attempt's end once and return what the batch script shall do: `done`, `requeue`, `failed`, `superseded`, or `wait`.
 
     `wait`: a node seems to have died; Slurm is given the site's grace to find out and to requeue the job itself, and nothing is written yet.
+    `superseded`: Slurm took this node for dead, and a later attempt has the run; it says how this one ended, and nothing is written here.
     Called again for the same attempt it repeats the decision and adds only what a killed call before it left out.
     """
+    if (later := successor(place.run, place.attempt.number)) is not None:
+        print(f"{utc_now()} tp: attempt {later} has the run now", file=sys.stderr, flush=True)
+        return "superseded"
     end = _maybe(place.attempt.end)
     if end is None:
         end = _decide(place, env)

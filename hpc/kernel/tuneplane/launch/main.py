@@ -13,7 +13,7 @@ from tuneplane.launch.verify import LaunchRefused
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`node` runs one node and returns its exit code; `finish` prints `done`, `requeue` or `failed` and returns 0."""
+    """`node` runs one node and returns its exit code; `finish` prints its word and returns 0."""
     words = sys.argv[1:] if argv is None else argv
     if words not in (["node"], ["finish"]):
         print("usage: node | finish", file=sys.stderr)

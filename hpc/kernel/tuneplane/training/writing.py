@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuneplane.contract.layout import RunPaths
+from tuneplane.contract.succession import successor
 from tuneplane.record.canonical import pretty_bytes
 from tuneplane.record.digest import FileEntry, digest_bytes
 from tuneplane.record.files import fsync_dir, write_new
@@ -126,6 +128,9 @@ class Writing:
     def _publish(self, told: list[dict[str, Any]]) -> dict[str, Any]:
         if failed := [f"rank {rank}: {one['failed']}" for rank, one in enumerate(told) if "failed" in one]:
             return {"failed": failed[0]}
+        later = successor(RunPaths(self._root.parent), self._peers.place.attempt)
+        if later is not None:
+            raise refuse("E-TRAIN-048", f"attempt {later} of the run has begun", field=str(self._root))
         taken, everyone = self._taken, [FileEntry.from_json(e) for one in told for e in one["files"]]
         manifest = taken.manifest | {"continuity": joined([one["continuity"] for one in told])}
         try:
