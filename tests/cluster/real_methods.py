@@ -1,9 +1,10 @@
 """Every training method once with real weights: SmolLM2-135M, LoRA, in the SIF, on two and four nodes of the test cluster.
 
-    make methods                     (about an hour on two cores; not part of `make test`)
+    make methods                     (one to two hours on two cores; not part of `make test`)
 
-The data are sums with known answers. Losses must fall, and on rows that were never trained on exact match or pair accuracy must rise. What was
-measured is printed as a table.
+The data are sums with known answers. Losses must fall, and on rows that were never trained on exact match or pair accuracy must rise: exact
+match from what the model said before, pair accuracy from the first validation of the run. What was measured is printed as a table, and written
+to the file that TP_METHODS_TABLE names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 from lab import ROOT, Lab, Person, Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.train, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.train, pytest.mark.timeout(3600)]
 
 FOUR = "  four: {nodes: 4, cpus: 2, memory_gb: 4, ranks_per_node: 1, partition: batch, env: {OMP_NUM_THREADS: '1'}}\n"
 TWO = "  pair: {nodes: 2, cpus: 2, memory_gb: 6, ranks_per_node: 1, partition: batch, env: {OMP_NUM_THREADS: '1'}}\n"
@@ -26,9 +27,9 @@ COMMON = {
     "lora_rank": 8, "zero_stage": 2, "max_length": 96, "seed": 3, "save_steps": 0, "log_steps": 10, "learning_rate": 0.001,
 }  # fmt: skip
 CWD = Path("/")
-HELD_OUT = 20
+HELD_OUT = 50
 """Questions that are asked of what sft, distill and grpo made."""
-NUDGE = {"learning_rate": 0.0003, "max_steps": 40, "micro_batch_size": 2}
+NUDGE = {"learning_rate": 0.0003, "max_steps": 40, "micro_batch_size": 2, "eval_steps": 10}
 """Settings of the methods over pairs: eight answers a step."""
 
 
@@ -52,13 +53,12 @@ def table() -> Iterator[list[dict[str, Any]]]:
     """Lines of the table; printed when all is done."""
     lines: list[dict[str, Any]] = []
     yield lines
-    print("\n| method | nodes | steps | loss | held out | seconds |\n|---|---|---|---|---|---|")
+    text = "| method | nodes | steps | loss | held out | seconds |\n|---|---|---|---|---|---|\n"
     for line in lines:
-        print(
-            "| "
-            + " | ".join(str(line[key]) for key in ("method", "nodes", "steps", "loss", "held_out", "seconds"))
-            + " |"
-        )
+        text += f"| {' | '.join(map(str, line.values()))} |\n"
+    print("\n" + text)
+    if kept := os.environ.get("TP_METHODS_TABLE"):
+        Path(kept).write_text(text, "utf-8")
 
 
 def base(lab: Lab) -> Path:
@@ -97,8 +97,8 @@ class Bench:
             "--validation-data",
             str(held_out(data)),
         )
-        run = self.lab.submit(self.who, exp, "--profile", profile, "--time", "50", *inputs, *words)
-        assert run.wait_end(seconds=1500)["class"] == "done", run.story()
+        run = self.lab.submit(self.who, exp, "--profile", profile, "--time", "55", *inputs, *words)
+        assert run.wait_end(seconds=3000)["class"] == "done", run.story()
         return run
 
     def note(self, method: str, run: Run, held: str) -> None:
@@ -109,6 +109,19 @@ class Bench:
                 "loss": f"{first:.3f} → {last:.3f}", "held_out": held, "seconds": round(result["seconds"]),
             }
         )  # fmt: skip
+
+    def rises(self, method: str, run: Run, model: Path, *, by: float) -> None:
+        """The run's adapter answers more held-out sums than the model it began with, and its loss fell where it is one."""
+        before, after = self.asked(model), self.asked(model, run.paths.attempt(0).out / "final")
+        self.note(method, run, f"exact match {before:.2f} → {after:.2f}")
+        first, last = self.ends(run, "loss")
+        assert method.endswith("grpo") or last < first / 2
+        assert after >= before + by
+
+    @staticmethod
+    def first(run: Run, name: str) -> float:
+        text = (run.paths.attempt(0).out / "metrics.jsonl").read_text("utf-8")
+        return next(float(row[name]) for row in map(json.loads, text.splitlines()) if name in row)
 
     @staticmethod
     def ends(run: Run, name: str) -> tuple[float, float]:
@@ -151,18 +164,15 @@ def bench(real: Lab, alice: Person, table: list[dict[str, Any]]) -> Bench:
 def taught(bench: Bench) -> Path:
     """The model after deepspeed/sft on four nodes, and the check of that."""
     run = bench.train("deepspeed/sft", "answer", profile="four", max_steps=80, micro_batch_size=2)
-    before, after = bench.asked(base(bench.lab)), bench.asked(base(bench.lab), run.paths.attempt(0).out / "final")
-    bench.note("deepspeed/sft", run, f"exact match {before:.2f} → {after:.2f}")
-    first, last = bench.ends(run, "loss")
-    assert last < first / 4
-    assert after >= before + 0.4
+    bench.rises("deepspeed/sft", run, base(bench.lab), by=0.4)
     return bench.merged(run, "taught", base(bench.lab))
 
 
 @pytest.fixture(scope="module")
 def beginner(bench: Bench) -> Path:
-    """A model that gets some sums right: where learning from rewards can begin."""
-    run = bench.train("deepspeed/sft", "answer", max_steps=30, micro_batch_size=4)
+    """A model that gets some sums right: where learning from rewards can begin. It is made by trl/sft."""
+    run = bench.train("trl/sft", "answer", max_steps=30, micro_batch_size=4)
+    bench.rises("trl/sft", run, base(bench.lab), by=0.1)
     return bench.merged(run, "beginner", base(bench.lab))
 
 
@@ -170,33 +180,35 @@ def test_sft_on_four_nodes(taught: Path) -> None:
     assert (taught / "model.safetensors").stat().st_size > 400_000_000
 
 
+def test_trl_sft(beginner: Path) -> None:
+    assert (beginner / "model.safetensors").stat().st_size > 400_000_000
+
+
 def test_distill(bench: Bench, taught: Path) -> None:
     run = bench.train("deepspeed/distill", "answer", max_steps=60, micro_batch_size=4, teacher=taught)
-    before, after = bench.asked(base(bench.lab)), bench.asked(base(bench.lab), run.paths.attempt(0).out / "final")
-    bench.note("deepspeed/distill", run, f"exact match {before:.2f} → {after:.2f}")
-    first, last = bench.ends(run, "loss")
-    assert last < first / 4
-    assert after >= before + 0.3
+    bench.rises("deepspeed/distill", run, base(bench.lab), by=0.3)
 
 
+@pytest.mark.parametrize("family", ["deepspeed", "trl"])
 @pytest.mark.parametrize(
     ("method", "form", "settings"),
     [
-        ("deepspeed/dpo", "preference", NUDGE),
-        ("deepspeed/kto", "judged", NUDGE | {"micro_batch_size": 4, "max_steps": 60}),
-        ("deepspeed/rm", "preference", NUDGE | {"max_steps": 80, "learning_rate": 0.001}),
+        ("dpo", "preference", NUDGE),
+        ("kto", "judged", NUDGE | {"micro_batch_size": 4, "max_steps": 60}),
+        ("rm", "preference", NUDGE | {"max_steps": 80, "learning_rate": 0.001}),
     ],
 )
-def test_pairs(bench: Bench, method: str, form: str, settings: dict[str, Any]) -> None:
-    run = bench.train(method, form, **settings)
-    accuracy = run.read("report.json")["result"]["validation_accuracy"]
-    bench.note(method, run, f"pair accuracy 0.50 → {accuracy:.2f}")
+def test_pairs(bench: Bench, family: str, method: str, form: str, settings: dict[str, Any]) -> None:
+    run = bench.train(f"{family}/{method}", form, **settings)
+    early, late = bench.first(run, "validation_accuracy"), run.read("report.json")["result"]["validation_accuracy"]
+    bench.note(f"{family}/{method}", run, f"pair accuracy {early:.2f} → {late:.2f}")
     first, last = bench.ends(run, "loss")
     assert last < first
-    assert accuracy >= 0.65
+    assert late >= max(early, 0.65)
 
 
-def test_grpo(bench: Bench, beginner: Path) -> None:
+@pytest.mark.parametrize("family", ["deepspeed", "trl"])
+def test_grpo(bench: Bench, beginner: Path, family: str) -> None:
     drawing = {
         "max_completion_length": 8,
         "num_generations": 8,
@@ -204,9 +216,7 @@ def test_grpo(bench: Bench, beginner: Path) -> None:
         "gradient_accumulation": 1,
         "num_iterations": 2,
     }
-    run = bench.train("deepspeed/grpo", "prompt", model=beginner, max_steps=40, learning_rate=0.0002, **drawing)
-    before, after = bench.asked(beginner), bench.asked(beginner, run.paths.attempt(0).out / "final")
-    bench.note("deepspeed/grpo", run, f"exact match {before:.2f} → {after:.2f}")
+    run = bench.train(f"{family}/grpo", "prompt", model=beginner, max_steps=40, learning_rate=0.0002, **drawing)
+    bench.rises(f"{family}/grpo", run, beginner, by=0.02)
     first, last = bench.ends(run, "reward")
     assert last > first
-    assert after > before
