@@ -7,36 +7,29 @@ is written last, and only when each question has exactly one answer.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
-import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import tuneplane
 from tuneplane.contract.evaluation import INPUTS, PREDICTIONS, REPORT, REPORT_SCHEMA, SCORES
 from tuneplane.evaluation import cache
 from tuneplane.evaluation.answers import Prediction, join, read_predictions
+from tuneplane.evaluation.basis import alone, basis_of, earlier_report, make_folders, settle
 from tuneplane.evaluation.examples import Examples, Question, inputs_bytes, read_examples, read_inputs
-from tuneplane.evaluation.loading import check_adapter, choose, folder_digest, load
+from tuneplane.evaluation.loading import choose, load
 from tuneplane.evaluation.metrics import aggregate, score
 from tuneplane.evaluation.settings import Settings, settings_digest
 from tuneplane.record.canonical import canonical_bytes, pretty_bytes
 from tuneplane.record.digest import digest_bytes, digest_file
-from tuneplane.record.files import read_json, replace
+from tuneplane.record.files import replace
 from tuneplane.record.times import utc_now
 from tuneplane.training import warning
-from tuneplane.training.model import check_folder
-from tuneplane.training.refusals import Reason, Refused, refuse
 
-BASIS, LOCK, METRICS = "evaluation.json", ".evaluation.lock", "metrics.jsonl"
+METRICS = "metrics.jsonl"
 _SAY_S = 10.0
 
 
@@ -64,27 +57,9 @@ class Request:
 
 def evaluate(request: Request, say: Callable[[str], None], now: Callable[[], str] = utc_now) -> dict[str, Any]:
     """Run it, or what is left of it, and return the report. Raises Refused, or Warned between two batches, all answers so far kept."""
-    for folder in (request.out, request.kept):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as exc:
-            raise refuse("E-EVAL-015", f"cannot be made: {exc.strerror}", field="out", found=os.fspath(folder)) from exc
+    make_folders((request.out, request.kept))
     with alone(request.kept):
         return _evaluate(request, say, now)
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the folder against a second evaluation, whose answers would stand twice. Raises Refused E-EVAL-014."""
-    with open(folder / LOCK, "ab") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            raise refuse("E-EVAL-014", "another evaluation is writing there", field=os.fspath(folder)) from exc
-        except OSError as exc:
-            if exc.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):  # a mount without locks: go on without
-                raise
-        yield
 
 
 def _evaluate(request: Request, say: Callable[[str], None], now: Callable[[], str]) -> dict[str, Any]:
@@ -93,14 +68,20 @@ def _evaluate(request: Request, say: Callable[[str], None], now: Callable[[], st
         request.data, max_rows=settings.max_rows, seed=settings.sample_seed, repeats=settings.repeats
     )
     device, precision = choose(request.device, settings.precision)
-    basis = basis_of(request, precision)
+    basis = basis_of(
+        request.model,
+        request.adapter,
+        request.model_files,
+        digest_file(request.data, follow=True),
+        settings_digest(settings, precision),
+    )
     say(f"{len(examples.questions)} questions of {examples.total} rows; {settings.metrics}; {device.type}, {precision}")
     replace(request.out / INPUTS, inputs_bytes(examples.questions))
     done = resume(request.kept, basis, {q.id for q in examples.questions})
     if done:
         say(f"goes on behind {len(done)} answers that are there")
     shelf = cache.Shelf.at(settings.cache, os.getuid())
-    if (found := _earlier(request, shelf, basis)) is not None:
+    if (found := earlier_report(shelf, request.earlier, basis, request.out)) is not None:
         say(f"the same evaluation was done before: {found['cached']['from']}")
         return found
     left = [q for q in read_inputs(request.out / INPUTS) if q.id not in {p.id for p in done}]
@@ -114,67 +95,15 @@ def _evaluate(request: Request, say: Callable[[str], None], now: Callable[[], st
     return report
 
 
-def _earlier(request: Request, shelf: cache.Shelf | None, basis: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A finished evaluation on the same basis, its files copied into `out`."""
-    places = [*([shelf.entry(basis)] if shelf else []), *request.earlier]
-    return next((r for p in places if (r := cache.take(p, basis, request.out, os.getuid())) is not None), None)
-
-
-def basis_of(request: Request, precision: str) -> dict[str, Any]:
-    """What answers and scores rest on. Raises Refused for folders that hold no model or adapter."""
-    check_folder(request.model)
-    adapter = None if request.adapter is None else folder_digest(check_adapter(request.adapter))
-    return {
-        "schema": REPORT_SCHEMA,
-        "model": folder_digest(request.model, request.model_files),
-        "adapter": adapter,
-        "data": digest_file(request.data, follow=True),
-        "settings": settings_digest(request.settings, precision),
-        "versions": versions(adapter is not None),
-    }
-
-
-def versions(with_adapter: bool) -> dict[str, str]:
-    """Releases that the numbers depend on."""
-    names = ("torch", "transformers", "tokenizers", *(("peft",) if with_adapter else ()))
-    out = {"python": platform.python_version(), "tuneplane": tuneplane.__version__}
-    for name in names:
-        try:
-            out[name] = version(name)
-        except PackageNotFoundError:
-            out[name] = ""
-    return out
-
-
 def resume(folder: Path, basis: Mapping[str, Any], wanted: set[str]) -> list[Prediction]:
     """Answers of an earlier start on the same basis; a line that was being written is cut off. Raises Refused E-EVAL-013 for another basis."""
-    path, mark = folder / PREDICTIONS, folder / BASIS
-    try:
-        before = read_json(mark)
-    except FileNotFoundError:
-        before = None
-    except (OSError, ValueError) as exc:
-        raise refuse("E-EVAL-013", f"cannot be read: {exc}", field=os.fspath(mark)) from exc
-    if not path.exists() or not path.stat().st_size:
-        replace(mark, pretty_bytes(dict(basis)))
+    path = folder / PREDICTIONS
+    if not settle(folder, basis, path):
         return []
-    if before is None:
-        raise refuse("E-EVAL-013", "there are predictions of nobody knows what", field=os.fspath(path))
-    if before != basis:
-        raise Refused(_differences(before, basis, os.fspath(folder)))
     done = read_predictions(path, torn=True)
     join(done, {p.id for p in done} & wanted)
     os.truncate(path, sum(len(p.line()) for p in done))
     return done
-
-
-def _differences(before: Any, basis: Mapping[str, Any], folder: str) -> list[Reason]:
-    old = before if isinstance(before, dict) else {}
-    keys = sorted(k for k in {*old, *basis} if old.get(k) != basis.get(k))
-    return [
-        Reason("E-EVAL-013", f"other {key} than in {folder}", key, str(basis.get(key)), str(old.get(key)))
-        for key in keys
-    ]
 
 
 def _ask(
