@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FIELD: Final = "spec.model.init_from"
 KIND: Final = "checkpoint"
-FRAMEWORK: Final = "deepspeed"
+FRAMEWORKS: Final = ("deepspeed", "trl")
 _DECIDED_THERE: Final = ("precision",)
 """`auto` is decided by the GPU; the job compares what it became."""
 
@@ -35,13 +35,13 @@ def start_record(root: StorageRoot, spec: JobSpec, recipe: Recipe, hyperparams: 
     if not text or recipe.is_custom or recipe.typed.category == "evaluation":
         return {}
     wanted = parse_init_from(text, FIELD)
-    if recipe.framework != FRAMEWORK or wanted.kind != KIND:
+    if recipe.framework not in FRAMEWORKS or wanted.kind != KIND:
         raise Refusal(
             "E-SUBMIT-101",
             f"{recipe.id} cannot begin with it",
             field=FIELD,
             found=text,
-            allowed=f"run/<run_id>/{KIND} with a {FRAMEWORK}/* method; weights alone are a model: --model",
+            allowed=f"run/<run_id>/{KIND} with a {FRAMEWORKS[0]}/* or {FRAMEWORKS[1]}/* method; weights alone are a model: --model",
         )
     run = _find(root, wanted.run_id)
     path, manifest, sha256 = _choose(run, wanted)
@@ -129,7 +129,7 @@ def refusals(
 ) -> list[Refusal]:
     """Why a run with these settings does not continue the checkpoint of manifest `then`; [] if it does as far as can be told here. Pure."""
     ranks = sum(p.nodes * p.ranks for p in spec.spec.resources.pools)
-    pairs = [("method", then["method"], recipe.typed.name)]
+    pairs = [("method", f"{then.get('framework')}/{then['method']}", f"{recipe.framework}/{recipe.typed.name}")]
     reshaped = ranks != then["world_size"]
     for key in sorted(set(then["settings"]) & set(settings)):
         if key not in _DECIDED_THERE and not (reshaped and key in SHAPE_SETTINGS):

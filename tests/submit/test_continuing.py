@@ -50,8 +50,8 @@ def root(tmp_path: Path) -> StorageRoot:
         folder = run.checkpoints / f"step-{step:09d}"
         folder.mkdir(parents=True)
         manifest = {
-            "schema": "tuneplane-hpc/checkpoint/v1", "step": step, "attempt": attempt, "world_size": 2, "zero_stage": 3, "method": "sft",
-            "settings": SETTINGS,
+            "schema": "tuneplane-hpc/checkpoint/v1", "step": step, "attempt": attempt, "world_size": 2, "zero_stage": 3,
+            "framework": "deepspeed", "method": "sft", "settings": SETTINGS,
         }  # fmt: skip
         (folder / "manifest.json").write_text(json.dumps(manifest))
     (run.checkpoints / "step-000000060").mkdir()
@@ -111,6 +111,18 @@ def test_what_a_method_would_ignore_is_refused(root: StorageRoot, text: str, fra
     assert (code, found) == ("E-SUBMIT-101", text)
 
 
+def test_trl_goes_on_from_its_own_checkpoints_and_from_no_other_framework_s(root: StorageRoot) -> None:
+    assert codes(root, spec(f"run/{RUN}/checkpoint"), recipe("trl"), SETTINGS) == [
+        ("E-SUBMIT-102", "trl/sft", "deepspeed/sft")
+    ]
+    path = root.run("bob", "sums", RUN).checkpoints / "step-000000040" / "manifest.json"
+    path.write_text(path.read_text().replace('"deepspeed"', '"trl"'))
+    assert start_record(root, spec(f"run/{RUN}/checkpoint"), recipe("trl"), SETTINGS)["start"]["step"] == 40
+    assert codes(root, spec(f"run/{RUN}/checkpoint"), recipe(), SETTINGS) == [
+        ("E-SUBMIT-102", "deepspeed/sft", "trl/sft")
+    ]
+
+
 def test_a_run_that_goes_on_is_no_start_since_it_removes_its_checkpoints(root: StorageRoot) -> None:
     run = root.run("bob", "sums", RUN)
     end(run, 1, requeue=True)
@@ -134,7 +146,7 @@ def test_p34_names_every_setting_that_the_checkpoint_has_otherwise(root: Storage
     """`precision: auto` is decided by the GPU, the rank of the adapters may stand in model.peft."""
     other = SETTINGS | {"zero_stage": 2, "learning_rate": 2e-4, "precision": "auto", "lora_rank": 0}
     assert codes(root, spec(f"run/{RUN}/checkpoint"), recipe(name="dpo"), other) == [
-        ("E-SUBMIT-102", "dpo", "sft"),
+        ("E-SUBMIT-102", "deepspeed/dpo", "deepspeed/sft"),
         ("E-SUBMIT-102", "0.0002", "0.0001"),
         ("E-SUBMIT-102", "2", "3"),
     ]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from lessons import CENTRED, FULL, GOLDEN, LEANING, LONGER, STEPS, Lessons
 from ranks import ROOT, Attempt, Run, assert_continues
+from tuneplane.record.digest import digest_file
 from tuneplane.training.refusals import Refused
 from tuneplane.training.settings import parse
 from tuneplane.training.trl_settings import GONE, TABLES
@@ -97,6 +98,44 @@ def test_sft_with_adapters_and_shared_weights_goes_on_to_the_last_bit(trl: Trl) 
     assert_continues(later, whole, STEPS // 2)
     assert "verified" in later.log(0)
     assert later.result()["artefact"]["kind"] == "adapter"
+
+
+@pytest.mark.train
+def test_a_new_run_begins_at_another_run_s_checkpoint_and_computes_the_same_to_the_last_bit(trl: Trl) -> None:
+    """By `start` of launch.json, which `--init-from` writes: same ranks, the reference's cache not copied."""
+    whole, later = trl.straight("dpo", **FULL), trl.run("dpo", **FULL)
+    later.launch_start = start_of(whole)
+    attempt = later.complete()
+    assert_continues(attempt, whole, STEPS // 2)
+    assert " answers asked of the initial model, kept" in attempt.log(0)
+
+
+@pytest.mark.train
+def test_p34_another_number_of_ranks_goes_on_with_the_same_rows(trl: Trl) -> None:
+    more = LORA | {"lora_dropout": 0.0}
+    whole = trl.straight("sft", **more)
+    run = trl.run("sft", **more | {"micro_batch_size": 8, "gradient_accumulation": 1})
+    run.launch_start = start_of(whole)
+    attempt = run.complete(world=1)
+    later = {step: loss for step, loss in whole.losses().items() if step > STEPS // 2}
+    assert attempt.losses() == pytest.approx(later, rel=2e-5)
+    assert "2 ranks became 1, verified: next samples" in attempt.log(0)
+
+
+@pytest.mark.train
+def test_a_checkpoint_of_deepspeed_s_own_method_is_refused_and_not_begun_anew(trl: Trl, lessons: Lessons) -> None:
+    run = trl.run("dpo", **FULL)
+    run.launch_start = start_of(lessons.straight("dpo", **FULL))
+    attempt = run.start()
+    assert attempt.wait() == [1, 1]
+    assert "E-TRAIN-042 step-000000004: framework: changed since the checkpoint was written" in attempt.log(0)
+    assert "found    trl now\n    allowed  deepspeed then" in attempt.log(0)
+    assert attempt.metrics() == []
+
+
+def start_of(attempt: Attempt) -> dict[str, Any]:
+    source = attempt.root / "checkpoints" / f"step-{STEPS // 2:09d}"
+    return {"path": str(source), "manifest_sha256": digest_file(source / "manifest.json")}
 
 
 @pytest.mark.train

@@ -107,6 +107,8 @@ def weights_dtype(settings: Settings, precision: str) -> Any:
 class Engine:
     """A model under DeepSpeed with AdamW. `model` is the plain module below it."""
 
+    framework = "deepspeed"
+    """Whose recipes train through it; a checkpoint of another one's is not gone on from."""
     config_sha256: str | None = None
 
     def __init__(self, model: Any, settings: Settings, precision: str, peers: Peers, config: dict[str, Any]) -> None:

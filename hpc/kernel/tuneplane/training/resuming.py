@@ -153,7 +153,7 @@ def differences(then: dict[str, Any], now: dict[str, Any], name: str) -> list[Re
         for field, found, allowed in shape_faults(then, now["settings"], now["world_size"]):
             text = "the checkpoint was written by another number of ranks"
             out.append(Reason("E-TRAIN-041", text, f"{name}: {field}", found=found, allowed=allowed))
-    for key in ("method", "zero_stage", "precision", "run_id"):
+    for key in ("framework", "method", "zero_stage", "precision", "run_id"):
         if then.get(key) != now[key]:
             out.append(_changed("E-TRAIN-042", f"{name}: {key}", then.get(key), now[key]))
     before, after = then["settings"], now["settings"]

@@ -124,6 +124,7 @@ class Saver:
             "zero_stage": self.engine.settings.zero_stage,
             "parallel": {"data": place.world_size, "tensor": 1, "pipeline": 1},
             "precision": self.engine.precision,
+            "framework": self.engine.framework,
             "method": self.method.name,
             "settings": self.engine.settings.exact(),
             "fingerprint": self._fingerprint,

@@ -100,6 +100,8 @@ def trainer(
 class TrainerEngine(Engine):
     """The DeepSpeed engine that accelerate makes for a trainer, with everything that checkpoints, validation and the artefact want of an Engine."""
 
+    framework = "trl"
+
     def __init__(self, trainer: Any, settings: Settings, precision: str, peers: Peers) -> None:
         wrapped, optimizer = trainer.accelerator.prepare(trainer.model, adamw(trainer.model, settings))
         trainer.model_wrapped = trainer.deepspeed = wrapped
