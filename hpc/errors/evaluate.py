@@ -62,14 +62,14 @@ KINDS: dict[str, ErrorKind] = table(
     ErrorKind(
         "E-EVAL-030",
         "unknown setting",
-        "A name that evalkit/behaviour does not declare.",
-        "`tp methods evalkit/behaviour` lists all names.",
+        "A name that the method does not declare.",
+        "`tp methods evalkit/behaviour` and `tp methods evalkit/benchmark` list all names.",
     ),
     ErrorKind(
         "E-EVAL-031",
         "a setting is out of range",
         "A value has the wrong type, lies outside the declared range, or contradicts another one.",
-        "`tp methods evalkit/behaviour` shows type and range of each.",
+        "`tp methods evalkit/behaviour` and `tp methods evalkit/benchmark` show type and range of each.",
     ),
     ErrorKind(
         "E-EVAL-032",
@@ -166,5 +166,41 @@ KINDS: dict[str, ErrorKind] = table(
         "an adapter without its model",
         "The run left an adapter, and the evaluation's package names no model that it stands on.",
         "Evaluate the run with `tp eval run RUN`, which takes the model from the run's own package.",
+    ),
+    ErrorKind(
+        "E-EVAL-060",
+        "no benchmark that runs here",
+        "benchmark.yaml is missing or at fault, its runner is not lm-eval, or it declares a number that its tasks never give.",
+        "`tp plugin validate FOLDER` names every fault of a pack; docs/evaluation.md shows a whole one.",
+    ),
+    ErrorKind(
+        "E-EVAL-061",
+        "a task cannot be asked here",
+        "It would need a network or code of its own, its numbers are no means over its examples, or a key of it is not read.",
+        "Give the task whole in tasks/<suite>.yaml, with its rows as JSONL beside it: dataset_path: json, data_files: {test: rows.jsonl}.",
+    ),
+    ErrorKind(
+        "E-EVAL-062",
+        "the rows of a task cannot be read",
+        "The file is missing or empty, or a line of it is no JSON object.",
+        "Mend the file or the line that is named.",
+    ),
+    ErrorKind(
+        "E-EVAL-063",
+        "a suite is not there",
+        "spec.evaluation.suites names none, or one that is neither `behaviour`, nor a benchmark of the experiment, nor an installed or published pack.",
+        "Name a folder below the experiment's benchmarks/, or a pack: `tp plugin ls --capability benchmark`.",
+    ),
+    ErrorKind(
+        "E-EVAL-064",
+        "a gate on a number that its suite never gives",
+        "Keys are taken whole: exact_match is neither exact_match,strict-match nor exact_match,flexible-extract.",
+        "Name one of the numbers that are listed.",
+    ),
+    ErrorKind(
+        "E-EVAL-065",
+        "a gate that cannot mean what it says",
+        "A regression of a number of which no direction is better, or a bound above 1 on a share, which lies between 0 and 1.",
+        "State the metric's direction in benchmark.yaml, or use min and max; write 60 % as 0.6.",
     ),
 )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from known_sums import KNOWN, write_rows
-from tuneplane.evaluation.behaviour import Request
-from tuneplane.evaluation.followup import Subject, evaluate_both, finished_baselines, subject, verdict_of
+from tuneplane.evaluation import behaviour
+from tuneplane.evaluation.followup import Subject, evaluate_all, finished_baselines, subject, verdict_of
 from tuneplane.evaluation.settings import parse
 from tuneplane.training.refusals import Refused
 
@@ -21,31 +21,35 @@ def late(path: Path) -> dict[str, Any]:
     return {"path": str(path), "files": []}
 
 
-def request(run: Path, data: Path) -> Request:
-    return Request(Path(), data, run / "attempts/0/out", SETTINGS, keep=run / "checkpoints/evaluation")
+def evaluate(run: Path, data: Path, candidate: Subject, baseline: Subject | None, wanted: dict[str, Any]) -> Any:
+    def earlier(suite: str) -> list[Path]:
+        return finished_baselines(run, suite)
+
+    suites = [behaviour.suite(SETTINGS, data, "cpu", lambda _: None)]
+    out, kept = run / "attempts/0/out", run / "checkpoints/evaluation"
+    return evaluate_all(suites, candidate, baseline, wanted, lambda _: None, out=out, kept=kept, earlier=earlier)
 
 
 @pytest.mark.train
 def test_candidate_and_base_are_asked_the_same_and_the_verdict_stands_beside_the_report(
     taught: Path, base: Path, tmp_path: Path
 ) -> None:
-    rows, said = write_rows(tmp_path / "rows.jsonl", KNOWN), list[str]()
+    rows = write_rows(tmp_path / "rows.jsonl", KNOWN)
     one, run = Subject(base, None, ()), tmp_path / "sums.eval/run-0001"
     wanted = {"suites": ["behaviour"], "baseline": "base", "gates": GATES}
-    done = evaluate_both(request(run, rows), subject(late(taught), late(base), "candidate"), one, wanted, said.append)
-    assert done["report"]["metrics"]["exact_match"]["value"] == 1.0
-    assert done["baseline"]["metrics"]["exact_match"]["value"] == 0.0
+    done = evaluate(run, rows, subject(late(taught), late(base), "candidate"), one, wanted)
+    assert done["reports"][0]["metrics"]["exact_match"]["value"] == 1.0
+    assert done["baselines"][0]["metrics"]["exact_match"]["value"] == 0.0
     verdict = json.loads((run / "attempts/0/out/verdict.json").read_text())
     assert (verdict["verdict"], verdict["gates"][0]["baseline"]) == ("passed", 0.0)
-    assert verdict["candidate"] == done["report"]["basis"]
-    assert verdict["candidate"]["data"] == verdict["baseline"]["data"]
+    candidate, baseline = verdict["candidate"]["behaviour"], verdict["baseline"]["behaviour"]
+    assert candidate == done["reports"][0]["basis"]
+    assert candidate["data"] == baseline["data"]
 
     later, planted = tmp_path / "sums.eval/run-0002", {**wanted, "gates": [{"metric": "behaviour/score", "min": 1.1}]}
-    assert finished_baselines(later) == [run / "attempts/0/out/baseline"]
-    again = evaluate_both(
-        request(later, rows), Subject(taught, None, ()), one, planted, said.append, earlier=finished_baselines(later)
-    )
-    assert again["baseline"]["cached"]["from"] == str(run / "attempts/0/out/baseline")
+    assert finished_baselines(later, "behaviour") == [run / "attempts/0/out/baseline"]
+    again = evaluate(later, rows, Subject(taught, None, ()), one, planted)
+    assert again["baselines"][0]["cached"]["from"] == str(run / "attempts/0/out/baseline")
     assert (again["verdict"]["verdict"], again["verdict"]["gates"][0]["reason"]) == ("failed", "1 is below min 1.1")
 
 
@@ -69,10 +73,10 @@ def report(value: float, data: str = "d") -> dict[str, Any]:
 
 
 def test_a_number_that_is_missing_or_measured_otherwise_fails_its_gate() -> None:
-    assert verdict_of({}, report(1.0), None).state == "not evaluated"
+    assert verdict_of({}, [report(1.0)]).state == "not evaluated"
     lost = {"gates": [{"metric": "behaviour/score", "max_regression": 0.1}]}
-    assert verdict_of(lost, report(0.8), report(0.85)).state == "passed"
-    assert verdict_of(lost, report(0.8), report(0.95)).state == "failed"
-    assert verdict_of(lost, report(0.8), None).state == "failed"
-    assert verdict_of(lost, report(0.8), report(0.8, "other rows")).state == "failed"
-    assert verdict_of({"gates": [{"metric": "behaviour/bleu", "min": 0.0}]}, report(1.0), None).state == "failed"
+    assert verdict_of(lost, [report(0.8)], [report(0.85)]).state == "passed"
+    assert verdict_of(lost, [report(0.8)], [report(0.95)]).state == "failed"
+    assert verdict_of(lost, [report(0.8)]).state == "failed"
+    assert verdict_of(lost, [report(0.8)], [report(0.8, "other rows")]).state == "failed"
+    assert verdict_of({"gates": [{"metric": "behaviour/bleu", "min": 0.0}]}, [report(1.0)]).state == "failed"

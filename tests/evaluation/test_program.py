@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from known_sums import KNOWN, write_rows
 from tuneplane.evaluation import __main__ as program
+from tuneplane.evaluation import job as programs
 from tuneplane.training import warning
 from tuneplane.training.refusals import Refused
 
@@ -24,10 +25,10 @@ def leave(monkeypatch: pytest.MonkeyPatch) -> None:
     def end(code: int) -> None:
         raise Left(code)
 
-    monkeypatch.setattr(program, "leave", end)
-    monkeypatch.setattr(program.warning, "install", lambda: None)
-    monkeypatch.setattr(program.faulthandler, "register", lambda _: None)
-    monkeypatch.setattr(program.faulthandler, "enable", lambda: None)
+    monkeypatch.setattr(programs, "leave", end)
+    monkeypatch.setattr(programs.warning, "install", lambda: None)
+    monkeypatch.setattr(programs.faulthandler, "register", lambda _: None)
+    monkeypatch.setattr(programs.faulthandler, "enable", lambda: None)
 
 
 @pytest.fixture

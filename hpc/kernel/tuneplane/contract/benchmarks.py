@@ -22,7 +22,11 @@ DECLARATION: Final = "benchmark.yaml"
 RUNNER: Final = "lm-eval"
 TASKS: Final = "tasks"
 FOLDER: Final = "benchmarks"
-"""Below an experiment: benchmarks of its own, one folder each. Those of packs travel as `tuneplane_plugins/<name>/`."""
+"""Below an experiment: benchmarks of its own, one folder each."""
+PACKS: Final = "tuneplane_plugins"
+"""Below the package: benchmark packs, beside the other locked plugins."""
+BEHAVIOUR: Final = "behaviour"
+"""The suite that is no benchmark: the run's own validation rows."""
 
 MEANS: Final = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match")
 """Metrics of lm-eval that are means over examples and need neither network nor code."""

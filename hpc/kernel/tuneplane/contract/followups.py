@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplane.contract.evaluation import REPORT
 from tuneplane.contract.layout import AttemptPaths
 from tuneplane.record.files import read_json
 
@@ -25,11 +26,19 @@ VERDICT_SCHEMA: Final = "tuneplane-hpc/eval-verdict/v1"
 VERDICT: Final = "verdict.json"
 """In the out folder of an evaluation that follows a run: the gates' verdict, beside the report of the candidate."""
 BASELINE_FOLDER: Final = "baseline"
-"""Below that out folder: the report of what the candidate is compared with."""
+"""Below a report's folder: the report of what the candidate is compared with."""
+SUITES_FOLDER: Final = "suites"
+"""In an out folder of several suites: one folder a suite. The report of a single suite stands in the out folder itself."""
 
 
 def late_path(attempt: AttemptPaths) -> Path:
     return attempt.root / "late.json"
+
+
+def report_folders(out: Path) -> list[Path]:
+    """The folders below an out folder that hold a candidate's report, in the order of their names."""
+    found = sorted((out / SUITES_FOLDER).glob(f"*/{REPORT}"))
+    return [path.parent for path in (found or [out / REPORT])]
 
 
 def read_late(path: Path) -> dict[str, dict[str, Any]]:

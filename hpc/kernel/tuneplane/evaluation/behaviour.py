@@ -20,6 +20,7 @@ from tuneplane.evaluation import cache
 from tuneplane.evaluation.answers import Prediction, join, read_predictions
 from tuneplane.evaluation.basis import alone, basis_of, earlier_report, make_folders, settle
 from tuneplane.evaluation.examples import Examples, Question, inputs_bytes, read_examples, read_inputs
+from tuneplane.evaluation.followup import Subject, Suite, Where
 from tuneplane.evaluation.loading import choose, load
 from tuneplane.evaluation.metrics import aggregate, score
 from tuneplane.evaluation.settings import Settings, settings_digest
@@ -60,6 +61,26 @@ def evaluate(request: Request, say: Callable[[str], None], now: Callable[[], str
     make_folders((request.out, request.kept))
     with alone(request.kept):
         return _evaluate(request, say, now)
+
+
+def suite(settings: Settings, data: Path, device: str, say: Callable[[str], None]) -> Suite:
+    """These rows as a suite, to be asked of several models."""
+
+    def ask(one: Subject, at: Where) -> dict[str, Any]:
+        request = Request(
+            one.model,
+            data,
+            at.out,
+            settings,
+            one.adapter,
+            device,
+            keep=at.keep,
+            model_files=one.files,
+            earlier=at.earlier,
+        )
+        return evaluate(request, say)
+
+    return Suite(settings.suite, ask)
 
 
 def _evaluate(request: Request, say: Callable[[str], None], now: Callable[[], str]) -> dict[str, Any]:

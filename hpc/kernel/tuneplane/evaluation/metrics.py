@@ -102,15 +102,21 @@ def columns(scores: Iterable[Score], first: str) -> dict[str, dict[str, float]]:
 
 def aggregate(scores: Sequence[Score], scoring: Scoring, seed: int = 0) -> dict[str, dict[str, Any]]:
     """Metric → `{value, low, high, n, direction}`; `low` and `high` are None for what examples of one batch share. Scores: at least one."""
-    out = {}
-    for key, column in columns(scores, scoring.metrics[0]).items():
-        values = list(column.values())
-        found = None if key in SHARED else mean_interval(values, seed=seed)
-        out[key] = {
-            "value": found.mean if found else sum(values) / len(values),
-            "low": found.low if found else None,
-            "high": found.high if found else None,
-            "n": len(values),
-            "direction": direction(key),
-        }
-    return out
+    found = columns(scores, scoring.metrics[0])
+    return {
+        key: summary(column.values(), direction(key), around=key not in SHARED, seed=seed)
+        for key, column in found.items()
+    }
+
+
+def summary(column: Iterable[float], way: Direction, *, around: bool = True, seed: int = 0) -> dict[str, Any]:
+    """The mean of a metric's numbers, with its interval if there is to be one (`around`). At least one number."""
+    values = list(column)
+    found = mean_interval(values, seed=seed) if around else None
+    return {
+        "value": found.mean if found else sum(values) / len(values),
+        "low": found.low if found else None,
+        "high": found.high if found else None,
+        "n": len(values),
+        "direction": way,
+    }

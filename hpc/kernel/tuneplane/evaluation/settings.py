@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -83,9 +83,19 @@ def settings_digest(settings: Settings, precision: str) -> str:
 
 def parse(given: Mapping[str, Any]) -> Settings:
     """Raises Refused E-EVAL-030 (unknown), E-EVAL-031 (out of range): every fault at once."""
-    by_name = {f.name: f for f in FIELDS}
+    values, wrong = checked(FIELDS, given)
+    settings = Settings(**values)
+    wrong += _contradictions(settings)
+    if wrong:
+        raise Refused(wrong)
+    return settings
+
+
+def checked(fields: Sequence[Field], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Reason]]:
+    """A value for every field, its default where the given one is at fault; and the faults."""
+    by_name = {f.name: f for f in fields}
     wrong: list[Reason] = []
-    values = {f.name: f.default for f in FIELDS}
+    values = {f.name: f.default for f in fields}
     for name, value in given.items():
         field = by_name.get(name)
         if field is None:
@@ -96,11 +106,7 @@ def parse(given: Mapping[str, Any]) -> Settings:
             wrong.append(Reason("E-EVAL-031", fault, name, repr(value), field.allowed))
         else:
             values[name] = float(value) if field.kind == "float" else value
-    settings = Settings(**values)
-    wrong += _contradictions(settings)
-    if wrong:
-        raise Refused(wrong)
-    return settings
+    return values, wrong
 
 
 def _contradictions(settings: Settings) -> list[Reason]:

@@ -1,0 +1,237 @@
+"""lm-eval's own evaluation of one benchmark: its tasks, its metrics, our model, and every response kept as it comes.
+
+Nothing is fetched: rows are handed over, the model is loaded, and metrics that would need a hub never come here (`contract.benchmarks`). A request
+that the model's context would cut is refused instead, since lm-eval would shorten it with a line in a log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tuneplane.evaluation.benchmark_settings import Settings
+from tuneplane.evaluation.loading import Loaded
+from tuneplane.evaluation.tasks import Tasks
+from tuneplane.record.digest import digest_json
+from tuneplane.training import warning
+from tuneplane.training.refusals import Reason, Refused
+from tuneplane.training.rows import MAX_FAULTS
+
+BATCH = 16
+_ID_DOMAIN = "tuneplane/eval-benchmark-question/v1"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One question of a task: what was asked, what came, and lm-eval's numbers by `<metric>,<filter>`."""
+
+    id: str
+    task: str
+    line: int
+    prompt: str
+    choices: tuple[str, ...]
+    text: str
+    filtered: Mapping[str, str]
+    likelihoods: tuple[float, ...]
+    numbers: Mapping[str, float]
+
+    def asked(self) -> dict[str, Any]:
+        """The line of the input file: no expected answer is in it."""
+        more = {"choices": list(self.choices)} if self.choices else {}
+        return {"id": self.id, "task": self.task, "line": self.line, "prompt": self.prompt, **more}
+
+    def answer(self) -> dict[str, Any]:
+        more = {"likelihoods": list(self.likelihoods)} if self.likelihoods else {"filtered": dict(self.filtered)}
+        return {"id": self.id, "text": self.text, **more}
+
+
+class Responses:
+    """Responses by request, one line each in a file: what a killed process had is not asked again."""
+
+    def __init__(self, path: Path, progress: Callable[[int, int], None]) -> None:
+        self._known: dict[str, Any] = {}
+        self._progress, self.done, self.total = progress, 0, 0
+        for line in path.read_bytes().split(b"\n") if path.exists() else ():
+            try:
+                value = json.loads(line)
+                self._known[value["key"]] = value["value"]
+            except (ValueError, KeyError, TypeError):
+                continue  # torn: the process ended while it wrote; it is asked again
+        self.earlier = len(self._known)
+        self._stream = open(path, "ab")  # noqa: SIM115 - open as long as the process asks
+        if self.earlier:
+            self._stream.write(b"\n")
+
+    @staticmethod
+    def key(kind: str, args: Iterable[Any]) -> str:
+        return digest_json([kind, json.dumps(list(args), sort_keys=True, default=str)])
+
+    def get(self, kind: str, args: Iterable[Any]) -> Any:
+        return self._known.get(self.key(kind, args))
+
+    def add_partial(self, kind: str, args: Iterable[Any], value: Any) -> None:
+        """lm-eval's hook, after each response. Raises Warned once a warning came."""
+        key = self.key(kind, args)
+        self._known[key] = value
+        self._stream.write(json.dumps({"key": key, "value": value}).encode() + b"\n")
+        self._stream.flush()
+        self.done += 1
+        self._progress(self.done, self.total)
+        warning.check()
+
+    def close(self) -> None:
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+
+
+def ask(loaded: Loaded, tasks: Tasks, settings: Settings, responses: Responses) -> list[Answered]:
+    """Every example of every task, in the order of tasks and rows. Raises Refused E-EVAL-035, or Warned with every response kept."""
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    manager = TaskManager(include_defaults=False)
+    built = manager.load([_config(tasks, name, settings) for name in tasks.tasks])["tasks"]
+    batch = settings.batch_size or tasks.benchmark.batch_size or BATCH
+    found: Any = simple_evaluate(
+        model=_model(loaded, batch, responses),
+        tasks=list(built.values()),
+        task_manager=manager,
+        batch_size=batch,
+        samples={name: drawn(tasks, name, settings) for name in tasks.tasks},
+        bootstrap_iters=0,
+        apply_chat_template=settings.chat_template,
+        random_seed=settings.seed,
+        numpy_random_seed=settings.seed,
+        torch_random_seed=settings.seed,
+        fewshot_random_seed=settings.seed,
+    )
+    out = [one for name, task in built.items() for one in _answered(name, task, found["samples"][name])]
+    _agree(out, found["results"])
+    return out
+
+
+def drawn(tasks: Tasks, name: str, settings: Settings) -> list[int]:
+    """The rows of a task that are asked, counted from 0: all, or a seeded sample in the file's order."""
+    rows, limit = len(tasks.asked(name)), settings.limit or tasks.benchmark.limit
+    if not limit or limit >= rows:
+        return list(range(rows))
+    return sorted(Random(f"tuneplane benchmark rows {settings.seed}").sample(range(rows), limit))  # noqa: S311
+
+
+def _config(tasks: Tasks, name: str, settings: Settings) -> dict[str, Any]:
+    """A task as lm-eval takes it: its rows from memory, its examples as the settings, else the benchmark, else the task say."""
+    import datasets
+
+    rows = tasks.rows[name]
+    out = {k: v for k, v in tasks.tasks[name].items() if k not in ("dataset_path", "dataset_kwargs", "tag")}
+    fewshot = settings.num_fewshot if settings.num_fewshot >= 0 else tasks.benchmark.num_fewshot
+    if fewshot is not None:
+        out["num_fewshot"] = fewshot
+    out["custom_dataset"] = lambda **_: {split: datasets.Dataset.from_list(listed) for split, listed in rows.items()}
+    return out
+
+
+def _model(loaded: Loaded, batch: int, responses: Responses) -> Any:
+    from lm_eval.models.huggingface import HFLM
+
+    class Asked(HFLM):  # type: ignore[misc]
+        """The loaded model; what is known already is not asked, and what is asked is kept at once."""
+
+        def get_model_info(self) -> dict[str, Any]:
+            return {}  # lm-eval would look the model up on a hub
+
+        def loglikelihood(self, requests: Any, disable_tqdm: bool = True) -> Any:
+            self._room(requests, lambda r: len(self.tok_encode(r.args[0] + r.args[1])) - 1)
+            return self._kept("loglikelihood", requests, super().loglikelihood)
+
+        def generate_until(self, requests: Any, disable_tqdm: bool = True) -> Any:
+            longest = self.max_gen_toks
+            self._room(
+                requests, lambda r: len(self.tok_encode(r.args[0])) + int(r.args[1].get("max_gen_toks", longest))
+            )
+            return self._kept("generate_until", requests, super().generate_until)
+
+        def _kept(self, kind: str, requests: Sequence[Any], ask_model: Callable[..., Any]) -> list[Any]:
+            sampled = [kind == "generate_until" and bool(r.args[1].get("do_sample")) for r in requests]
+            known = [None if s else responses.get(kind, r.args) for r, s in zip(requests, sampled, strict=True)]
+            left = [r for r, value in zip(requests, known, strict=True) if value is None]
+            responses.total += len(left)
+            fresh = iter(ask_model(left, disable_tqdm=True) if left else ())
+            found = [next(fresh) if value is None else value for value in known]
+            return [tuple(v) for v in found] if kind == "loglikelihood" else found
+
+        def _room(self, requests: Sequence[Any], tokens: Callable[[Any], int]) -> None:
+            wrong = []
+            for request in requests:
+                if (count := tokens(request)) > self.max_length:
+                    field, allowed = (
+                        f"{request.task_name}:{request.doc_id + 1}",
+                        f"{self.max_length} tokens with the answer",
+                    )
+                    wrong.append(
+                        Reason(
+                            "E-EVAL-035", "longer than the model's context allows", field, f"{count} tokens", allowed
+                        )
+                    )
+                if len(wrong) >= MAX_FAULTS:
+                    break
+            if wrong:
+                raise Refused(wrong)
+
+    model = Asked(pretrained=_plain(loaded.network), tokenizer=loaded.tokenizer, backend="causal", batch_size=batch)
+    model.set_cache_hook(responses)
+    return model
+
+
+def _plain(network: Any) -> Any:
+    """The network itself; of one with an adapter the one inside, whose layers have it."""
+    return network.get_base_model() if hasattr(network, "get_base_model") else network
+
+
+def _answered(name: str, task: Any, samples: Iterable[Mapping[str, Any]]) -> list[Answered]:
+    """lm-eval's samples, one a filter, as one an example."""
+    by_row: dict[int, list[Mapping[str, Any]]] = {}
+    for sample in samples:
+        by_row.setdefault(int(sample["doc_id"]), []).append(sample)
+    out, seen = [], Counter[str]()
+    for row, found in sorted(by_row.items()):
+        first = found[0]
+        choices = tuple(map(str, task.doc_to_choice(first["doc"]))) if task.OUTPUT_TYPE == "multiple_choice" else ()
+        question = [_ID_DOMAIN, name, str(task.doc_to_text(first["doc"])), list(choices)]
+        seen[digest_json(question)] += 1
+        # A question that stands twice has two ids, the same ones in every evaluation of these rows.
+        ident = digest_json([*question, seen[digest_json(question)]])[7:27]
+        numbers = {f"{m},{s['filter']}": float(s[m]) for s in found for m in s["metrics"]}
+        scored = task.OUTPUT_TYPE != "generate_until"
+        likelihoods = tuple(float(r[0][0]) for r in first["resps"]) if scored else ()
+        filtered = {} if scored else {str(s["filter"]): _text(s["filtered_resps"][0]) for s in found}
+        text = _chosen(likelihoods, choices) if scored else _text(first["resps"][0][0])
+        prompt = str(first["arguments"][0][0])
+        out.append(Answered(ident, name, row + 1, prompt, choices, text, filtered, likelihoods, numbers))
+    return out
+
+
+def _chosen(likelihoods: Sequence[float], choices: Sequence[str]) -> str:
+    """The likeliest choice; "" where nothing was to choose."""
+    return choices[max(range(len(choices)), key=lambda i: likelihoods[i])] if choices else ""
+
+
+def _text(value: Any) -> str:
+    """Text that UTF-8 can hold: a tokenizer may decode half of a pair."""
+    return str(value).encode("utf-8", "replace").decode("utf-8")
+
+
+def _agree(answered: Sequence[Answered], results: Mapping[str, Mapping[str, Any]]) -> None:
+    """lm-eval's own aggregates are the means of the examples that it handed out; anything else would be a metric that was let in by mistake."""
+    for task in {a.task for a in answered}:
+        of_task = [a.numbers for a in answered if a.task == task]
+        for key in of_task[0]:
+            mean = sum(n[key] for n in of_task) / len(of_task)
+            if abs(mean - float(results[task][key])) > 1e-9:
+                raise AssertionError(f"{task}: {key} is {results[task][key]} for lm-eval and {mean} over its examples")
