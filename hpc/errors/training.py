@@ -252,6 +252,12 @@ KINDS: dict[str, ErrorKind] = table(
         "Submit again with a checkpoint that is there: `tp submit --init-from run/<id>/checkpoint` names those there are.",
     ),
     ErrorKind(
+        "E-TRAIN-052",
+        "the model in a checkpoint cannot be put together",
+        "The checkpoint's parts hold other tensors than its settings say, or DeepSpeed's reader refuses them. Only the evaluation of it is ended by this.",
+        "`tp job logs RUN` of the evaluation has the reader's words; the run itself goes on, and `tp eval run` asks what it leaves.",
+    ),
+    ErrorKind(
         "E-TRAIN-060",
         "a weight was not gathered whole",
         "A parameter has another shape in memory than the model says (a ZeRO-3 share, say).",

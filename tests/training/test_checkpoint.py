@@ -189,6 +189,13 @@ def test_keep_n_removes_the_oldest_first(root: Path) -> None:
     assert disk.prune(root, 1, newest) == ["step-000000040"]
 
 
+def test_what_an_evaluation_still_reads_stays_beside_what_is_kept(root: Path) -> None:
+    newest = save(root, 60)
+    assert disk.prune(root, 1, newest, {20, 60}) == ["step-000000040"]
+    assert disk.steps(root) == [60, 20]
+    assert disk.prune(root, 1, newest, {60}) == ["step-000000020"]
+
+
 @pytest.mark.parametrize(("keep", "harm"), [(1, flip), (2, lambda p: os.truncate(p, 3))])
 def test_the_checkpoint_before_stays_until_the_new_one_verifies(
     root: Path, keep: int, harm: Callable[[Path], None]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ranks import Attempt, Run, assert_continues
 from tuneplane.record.digest import digest_file
+from tuneplane.training.consolidating import write_model
 from tuneplane.training.sums import held_out_path
 
 pytestmark = pytest.mark.train
@@ -83,6 +84,22 @@ def test_p35_a_resumed_run_is_bit_identical(
     attempt = later.complete()
     assert_continues(attempt, whole, half)
     assert (attempt.out / "logits.pt").read_bytes() == (whole.out / "logits.pt").read_bytes()
+
+
+@pytest.mark.parametrize(("zero", "rank", "more"), CASES, ids=NAMES)
+def test_the_model_in_the_last_checkpoint_is_the_artefact_to_the_byte(
+    zero: int, rank: int, more: dict[str, Any], make: Make, straight: Straight, tmp_path: Path
+) -> None:
+    """Put together by one process from what two ranks wrote, without either of them."""
+    whole = straight(zero, rank, **more)
+    checkpoint = whole.root / "checkpoints" / f"step-{more.get('max_steps', STEPS):09d}"
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    base = Path(json.loads((whole.root / "work/.tuneplane/launch.json").read_text())["inputs"]["model"]["path"])
+    made = write_model(checkpoint, manifest, base, tmp_path / "model")
+    assert made["kind"] == ("adapter" if rank else "model")
+    final = {p.name: digest_file(p) for p in (whole.out / "final").iterdir()}
+    assert {f["path"]: f["sha256"] for f in made["files"]} == final
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
 @pytest.mark.parametrize(

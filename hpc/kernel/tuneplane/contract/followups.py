@@ -15,11 +15,18 @@ from tuneplane.record.files import read_json
 
 EXPORT, EVAL = "export", "eval"
 ACTIONS: Final = (EXPORT, EVAL)
+"""What a spec or a user asks for by name."""
+CHECKPOINTS: Final = "checkpoints"
+"""Evaluations of the run's checkpoints while it goes on, an array: `contract.checkpointed`."""
+FOLLOWING: Final = (CHECKPOINTS, *ACTIONS)
+"""Everything that follows a run, in the order in which it is listed."""
 CANDIDATE, BASELINE = "candidate", "baseline"
 """Names of late inputs: what is exported or evaluated, and a run that it is compared with."""
 
 ARTEFACTS: Final = {"final": "final", "export": "export/model"}
 """Artefact of a run → its folder below the out folder of the attempt that ended well."""
+CHECKPOINT: Final = "checkpoint"
+"""The artefact of a run that need not have ended: one of its checkpoints, by step."""
 
 LATE_SCHEMA: Final = "tuneplane-hpc/late-inputs/v1"
 VERDICT_SCHEMA: Final = "tuneplane-hpc/eval-verdict/v1"

@@ -170,6 +170,11 @@ class RunPaths:
         return self.root / "checkpoints"
 
     @property
+    def evaluations(self) -> Path:
+        """`<job>_<index>` for each evaluation of a checkpoint that the batch script released or cancelled."""
+        return self.root / "evaluations"
+
+    @property
     def rungs(self) -> Path:
         """`<step>.json` for each rung of early stopping that an element of a sweep has reached."""
         return self.root / "rungs"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuneplane.contract import exits
-from tuneplane.contract.followups import read_late
+from tuneplane.contract.followups import CANDIDATE, CHECKPOINT, read_late
 from tuneplane.evaluation.settings import ALL, NONE
 from tuneplane.record.canonical import canonical_text
 from tuneplane.record.files import read_json, replace_json
@@ -80,6 +80,11 @@ def run_job(job: Job, suites: Sequence[Suite], adapter: str) -> None:
     from tuneplane.evaluation.followup import Subject, Where, evaluate_all, finished_baselines, place_of, subjects
 
     place, out = job.place, job.place.out_dir
+    if job.late and job.late[CANDIDATE]["artefact"] == CHECKPOINT:
+        from tuneplane.evaluation.checkpointed import run_checkpoint
+
+        run_checkpoint(job, suites)
+        return
     if job.late:
         candidate, baseline = subjects(job.wanted, job.late, job.launch.inputs)
         earlier = partial(finished_baselines, place.run_dir)

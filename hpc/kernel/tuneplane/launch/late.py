@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tuneplane.contract.followups import ARTEFACTS
+from tuneplane.contract.followups import ARTEFACTS, CHECKPOINT
 from tuneplane.contract.layout import AttemptPaths, RunPaths, StorageRoot
 from tuneplane.launch.data import LAG_S
+from tuneplane.launch.late_checkpoint import await_published, resolve_checkpoint, step_of
 from tuneplane.launch.verify import LaunchRefused
 from tuneplane.record.digest import digest_bytes, digest_file, digest_json
 from tuneplane.record.events import read_chain
@@ -27,14 +28,23 @@ def resolve_late(
     root: StorageRoot,
     owner: str,
     *,
+    element: str = "",
     lag_s: float = LAG_S,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, dict[str, Any]]:
-    """Every late input by name, its files read and compared. Raises LaunchRefused E-JOB-051 (not there), E-JOB-052 (not what was recorded)."""
+    """Every late input by name, its files read and compared. `element`: the index of this job in its array, which picks a checkpoint.
+
+    Raises LaunchRefused E-JOB-017 (no such element), E-JOB-051 (not there), E-JOB-052 (not what was recorded).
+    """
     out = {}
     for name, named in sorted(launch.get("late", {}).items()):
         run = root.run(owner, named["exp"], named["run_id"])
+        if named["artefact"] == CHECKPOINT:
+            step = step_of(named, element)
+            await_published(run, step, lag_s, sleep, clock)
+            out[name] = resolve_checkpoint(name, named, run, step)
+            continue
         _await_end(run, lag_s, sleep, clock)
         out[name] = _resolve(name, named, run)
     return out

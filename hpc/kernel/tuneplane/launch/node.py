@@ -14,7 +14,7 @@ from typing import Any
 
 from tuneplane.contract import exits, schemas
 from tuneplane.contract.followups import LATE_SCHEMA, late_path, read_late
-from tuneplane.contract.sweeps import variant_of
+from tuneplane.contract.sweeps import INDEX, variant_of
 from tuneplane.launch import rendezvous
 from tuneplane.launch.data import await_data, data_variables, verify_data, volume_note
 from tuneplane.launch.environ import OFFLINE, Binding, job_environment
@@ -298,7 +298,8 @@ class NodeLauncher:
 
     def _late(self, verified: Verified) -> None:
         """Find what other runs were to make; the chain names it, so that an audit can compare."""
-        found = resolve_late(verified.launch, self.place.root, verified.admission["owner"])
+        owner, element = verified.admission["owner"], self.env.get(INDEX, "")
+        found = resolve_late(verified.launch, self.place.root, owner, element=element)
         if not found or self.events is None:
             return
         write_json_new(late_path(self.place.attempt), {"schema": LATE_SCHEMA, "inputs": found})

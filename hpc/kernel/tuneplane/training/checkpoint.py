@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,14 +215,15 @@ def publish(root: Path, temp: Path, manifest: dict[str, Any], files: Sequence[Fi
     return read(final)
 
 
-def prune(root: Path, keep: int, newest: Checkpoint) -> list[str]:
+def prune(root: Path, keep: int, newest: Checkpoint, pinned: Collection[int] = ()) -> list[str]:
     """Remove all but the `keep` newest folders up to `newest`, which must verify first; returns what went. Raises Damaged, and then removes nothing.
 
+    Steps that are `pinned` stay beside those: somebody else still reads them.
     Where only one would remain its digests are read back; otherwise the one before it is the safety, and sizes will do.
     """
     verify(newest, digests=keep < 2)
     gone = [s for s in steps(root) if s <= newest.step][max(1, keep) :]
-    return _remove(root, gone)
+    return _remove(root, [step for step in gone if step not in pinned])
 
 
 def _remove(root: Path, which: Iterable[int]) -> list[str]:

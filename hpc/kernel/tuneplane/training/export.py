@@ -39,26 +39,33 @@ def export(engine: Engine, tokenizer: Any, out: Path, peers: Peers, watchdog: Wa
     shapes, weights = engine.shapes(trainable=lora), engine.gathered(trainable=lora)
 
     def write() -> dict[str, Any]:
-        return _write(engine, tokenizer, out, weights, shapes)
+        temp, final = out / f".{FINAL}.tmp", out / FINAL
+        for folder in (temp, final):  # an export of this attempt that was cut short
+            shutil.rmtree(folder, ignore_errors=True)
+        return write_artefact(engine.model, tokenizer, temp, final, weights, shapes, adapter=lora)
 
     value = peers.once("export", write, bound, by=0)
     watchdog.rest()
     return dict(value)
 
 
-def _write(
-    engine: Engine, tokenizer: Any, out: Path, weights: dict[str, Any], shapes: dict[str, tuple[int, ...]]
-) -> dict[str, Any]:
-    lora, model = engine.settings.lora, engine.model
+def write_artefact(
+    model: Any, tokenizer: Any, temp: Path, final: Path, weights: dict[str, Any], shapes: dict[str, tuple[int, ...]], *, adapter: bool
+) -> dict[str, Any]:  # fmt: skip
+    """Write `weights` of `model`, its adapter's alone where that is what was trained, to `temp`; verify it and rename it to `final`.
+
+    `shapes`: what must be there. Raises Refused; `final` does not exist then.
+    """
     _check_gathered(weights, shapes)
-    temp, final = out / f".{FINAL}.tmp", out / FINAL
-    for folder in (temp, final):  # an export of this attempt that was cut short
-        shutil.rmtree(folder, ignore_errors=True)
     temp.mkdir(parents=True)
-    if lora:
+    if adapter:
         from peft import get_peft_model_state_dict
 
         plan = plan_of(get_peft_model_state_dict(model, state_dict=weights, save_embedding_layers=False))
+        for (
+            config
+        ) in model.peft_config.values():  # a set, whose order differs from process to process, and so would the file
+            config.target_modules = sorted(config.target_modules)
         model.save_pretrained(temp, state_dict=weights, save_embedding_layers=False)
     else:
         plan = plan_of(weights)
@@ -67,12 +74,12 @@ def _write(
     tokenizer.save_pretrained(temp)
     (temp / "README.md").unlink(missing_ok=True)  # a template without facts; the run's report holds them
     _settle(temp)
-    verify(temp, plan, adapter=lora)
+    verify(temp, plan, adapter=adapter)
     publish_dir(temp, final)
     files = sorted(p.relative_to(final).as_posix() for p in final.rglob("*") if p.is_file())
     return {
-        "kind": "adapter" if lora else "model",
-        "path": FINAL,
+        "kind": "adapter" if adapter else "model",
+        "path": final.name,
         "tensors": len(plan),
         "parameters": sum(math.prod(p.shape) for p in plan.values()),
         "norm": math.sqrt(sum(p.norm**2 for p in plan.values())),

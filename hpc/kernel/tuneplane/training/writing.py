@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuneplane.contract.checkpointed import pinned
 from tuneplane.contract.layout import RunPaths
 from tuneplane.contract.succession import successor
 from tuneplane.record.canonical import pretty_bytes
@@ -135,7 +136,7 @@ class Writing:
         manifest = taken.manifest | {"continuity": joined([one["continuity"] for one in told])}
         try:
             done = disk.publish(self._root, taken.part.folder, manifest, everyone, self._peers.place.attempt)
-            disk.prune(self._root, taken.keep, done)
+            disk.prune(self._root, taken.keep, done, pinned(RunPaths(self._peers.place.run_dir)))
         except (OSError, disk.Damaged) as exc:
             raise unwritable(exc, taken.part.folder) from exc
         return {"bytes": sum(f.size for f in everyone)}
