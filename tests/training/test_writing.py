@@ -119,6 +119,23 @@ def test_a_save_is_published_once_all_have_written_and_everyone_learns_of_it(
     assert json.loads((tmp_path / "latest.json").read_text())["step"] == 8
 
 
+@pytest.mark.parametrize(("room", "left"), [(1 << 30, [8, 6, 4, 2]), (100, [8, 6])], ids=["room", "full"])
+def test_what_evaluations_wait_for_stays_as_long_as_the_disk_has_room(
+    room: int, left: list[int], tmp_path: Path, peers: list[Peers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, beside = tmp_path / "sums" / "run-0001", tmp_path / "sums.checkpoints" / "run-0002"
+    said = {"action": "checkpoints", "run_id": "run-0002", "exp": "sums.checkpoints"}
+    launch = {"follows": {"run_id": "run-0001"}, "late": {"candidate": {"steps": [2, 4]}}}
+    for path, value in ((run / "followups/run-0002.json", said), (beside / "work/.tuneplane/launch.json", launch)):
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(value))
+    for step in (2, 4, 6):
+        (run / "checkpoints" / disk.name_of(step)).mkdir(parents=True)
+    monkeypatch.setattr(disk, "room", lambda root: room)
+    ended(begin(run / "checkpoints", peers))
+    assert disk.steps(run / "checkpoints") == left
+
+
 def test_p32_a_rank_that_cannot_write_ends_the_save_for_all_and_nothing_is_published(
     tmp_path: Path, peers: list[Peers]
 ) -> None:

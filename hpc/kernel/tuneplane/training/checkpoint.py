@@ -226,6 +226,12 @@ def prune(root: Path, keep: int, newest: Checkpoint, pinned: Collection[int] = (
     return _remove(root, [step for step in gone if step not in pinned])
 
 
+def room(root: Path) -> int:
+    """Bytes that this user can still write there, as the file system tells; what a quota leaves of them it may not know."""
+    found = os.statvfs(root)
+    return found.f_bavail * found.f_frsize
+
+
 def _remove(root: Path, which: Iterable[int]) -> list[str]:
     out = []
     for step in which:

@@ -136,10 +136,16 @@ class Writing:
         manifest = taken.manifest | {"continuity": joined([one["continuity"] for one in told])}
         try:
             done = disk.publish(self._root, taken.part.folder, manifest, everyone, self._peers.place.attempt)
-            disk.prune(self._root, taken.keep, done, pinned(RunPaths(self._peers.place.run_dir)))
+            size = sum(f.size for f in everyone)
+            disk.prune(self._root, taken.keep, done, self._kept_for_others(size))
         except (OSError, disk.Damaged) as exc:
             raise unwritable(exc, taken.part.folder) from exc
-        return {"bytes": sum(f.size for f in everyone)}
+        return {"bytes": size}
+
+    def _kept_for_others(self, size: int) -> set[int]:
+        """Steps that evaluations still read; none where the disk has no room for two more saves of `size` bytes: the training goes first."""
+        steps = pinned(RunPaths(self._root.parent))
+        return steps if steps and disk.room(self._root) >= 2 * size else set()
 
 
 def write_part(taken: Taken, rank: int) -> dict[str, Any]:
