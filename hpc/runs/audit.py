@@ -23,6 +23,7 @@ from hpc.runs.continuity import certificates
 from hpc.runs.evidence import Case, Finding
 from hpc.runs.followed import check_late
 from hpc.runs.records import instant
+from hpc.runs.rescored import check_evaluations
 from hpc.runs.rungs import check_rungs
 from hpc.runs.saved import check_checkpoints
 from hpc.spec.arrays import parse_array
@@ -135,6 +136,7 @@ def _lives(
         ]
         report = life.report(ends)
         life.artifacts(report)
+        check_evaluations(case, part, report)
         check_checkpoints(case, part, own)
         if status := (report or {}).get("status") or (ends[max(ends)].get("class") if ends else None):
             statuses.add(str(status))

@@ -7,7 +7,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tuneplane.record.canonical import pretty_bytes
+from tuneplane.contract.evaluation import REPORT, SCORES
+from tuneplane.evaluation.metrics import Score, Scoring, aggregate
+from tuneplane.record.canonical import canonical_bytes, pretty_bytes
 from tuneplane.record.digest import digest_bytes, digest_json, directory_digest_v1, scan_tree, tree_digest_v2
 from tuneplane.record.events import event_hash
 
@@ -108,6 +110,31 @@ def better_the_report_and_its_event(lab: Lab) -> None:
     lab.put_events("batch-0", events, anew=True)
 
 
+def better_a_score_and_all_that_follows_from_it(lab: Lab) -> None:
+    """An evaluation's wrong answer counts as right: scores, means, digests, report, its event and the chains all say so."""
+    out = lab.run.attempt(0).out / "export/evaluation"
+    lines = [json.loads(line) for line in (out / SCORES).read_text().splitlines()]
+    lines[1] |= {"passed": True, "values": {**lines[1]["values"], "exact_match": 1.0, "token_f1": 1.0}}
+    data = b"".join(canonical_bytes(line) + b"\n" for line in lines)
+    scores = [Score(one["id"], one["passed"], one["values"], one["parts"]) for one in lines]
+    value = json.loads((out / REPORT).read_text())
+    value["metrics"] = aggregate(scores, Scoring())
+    value["files"][SCORES] = digest_bytes(data)
+    changed = {f"export/evaluation/{SCORES}": data, f"export/evaluation/{REPORT}": pretty_bytes(value)}
+    for name, content in changed.items():
+        lab.write(f"attempts/0/out/{name}", content)
+
+    def list_anew(report: dict[str, Any]) -> None:
+        for row in report["artifacts"]:
+            if row["path"] in changed:
+                row.update(size=len(changed[row["path"]]), sha256=digest_bytes(changed[row["path"]]))
+
+    lab.edit("report.json", list_anew)
+    batch = lab.events("batch-0")
+    batch[-1]["details"]["report_sha256"] = digest_bytes(lab.run.report.read_bytes())
+    lab.put_events("batch-0", batch, anew=True)
+
+
 def change_a_package_file(lab: Lab) -> None:
     lab.write("work/experiments/job/train.sh", b"echo other\n")
 
@@ -193,6 +220,7 @@ BY_AUDIT: dict[Callable[[Lab], None], str] = {
     truncate_the_last_chain: "report.json", fork_a_chain: "events/launch-0.jsonl", fork_a_chain_in_its_place: "events/submit-0.jsonl",
     remove_a_chain: "events/submit-0.jsonl", put_in_another_runs_chain: "events/launch-7.jsonl",
     change_an_artifact: "attempts/0/out/export/adapter.safetensors", remove_an_artifact: "attempts/0/out/result.json",
+    better_a_score_and_all_that_follows_from_it: "attempts/0/out/export/evaluation/scores.jsonl",
     change_a_checkpoint: "attempts/0/out/checkpoint-1/state.bin", better_the_report: "report.json",
     change_a_package_file: "work/experiments/job/train.sh", add_a_package_file: "work/experiments/job/extra.sh",
     change_a_package_file_and_list_it_anew: "admission.json", change_the_admission: "admission.json",

@@ -34,6 +34,7 @@ from hpc.runs.audit import audit
 from hpc.site.layout import add_user
 from hpc.site.users import User, find_user
 from tests.accounts import accounts
+from tests.evaluated import evaluated
 from tests.site.people import as_user
 
 pytestmark = pytest.mark.two_users
@@ -43,6 +44,7 @@ SCRIPT = """mkdir -p "$TUNEPLANE_OUT_DIR/checkpoint-1" "$TUNEPLANE_OUT_DIR/expor
 echo weights >"$TUNEPLANE_OUT_DIR/export/adapter.safetensors"
 echo state >"$TUNEPLANE_OUT_DIR/checkpoint-1/state.bin"
 echo '{"loss": 0.5}' >"$TUNEPLANE_OUT_DIR/result.json"
+cp -r evaluation "$TUNEPLANE_OUT_DIR/export/"
 """
 
 
@@ -148,10 +150,11 @@ def made() -> Iterator[tuple[Lab, Path]]:
 
 def _finished(root: StorageRoot, alice: User, home: Path) -> RunPaths:
     (home / "train.sh").write_text(SCRIPT)
+    evaluated(home / "evaluation", home / "rows.jsonl", {"1 + 1?": ("2", "2"), "2 + 2?": ("4", "5")})
     said = as_alice(
         alice, root, home,
-        "tp init lab --name lab >/dev/null; cd lab; tp new job --method custom/custom >/dev/null; cp ../train.sh experiments/job/train.sh;"
-        " git add -A; git commit -qm x; tp submit job --json",
+        "tp init lab --name lab >/dev/null; cd lab; tp new job --method custom/custom >/dev/null; cp -r ../train.sh ../evaluation experiments/job/;"
+        " git add -A; git commit -qm x; tp submit job --validation-data ../rows.jsonl --json",
     )  # fmt: skip
     run = RunPaths(Path(json.loads(said)["run_dir"]))
     for _ in range(1200):
@@ -176,7 +179,7 @@ def test_a_second_user_audits_and_replays_from_the_files_alone(lab: Lab) -> None
     code, found = lab.audit()
     assert found["findings"] == []
     assert (code, found["verdict"], found["owner"]) == (0, "verified", lab.alice.name)
-    assert (found["artifacts"], found["attempts"], found["log"]) == (3, 1, 11)
+    assert (found["artifacts"], found["attempts"], found["log"]) == (7, 1, 11)
     code, said = lab.again()
     assert (code, said["verdict"], said["differences"]) == (0, "identical", [])
     assert said["rendered_sha256"] == digest_bytes((lab.run.batch / "0.sh").read_bytes())

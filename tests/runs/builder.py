@@ -45,6 +45,10 @@ class RunMaker:
     """What the batch script said of its own digest; the report states it."""
     admitted_as: str = "advisory"
     weights: bytes = b"weights"
+    launch: dict[str, Any] = field(default_factory=dict)
+    """More of launch.json."""
+    left: dict[str, bytes] = field(default_factory=dict)
+    """Further artifacts."""
     spec: dict[str, Any] = field(default_factory=lambda: {"apiVersion": "tuneplane/v1", "metadata": {"name": "sft"}})
 
     @property
@@ -62,7 +66,7 @@ class RunMaker:
         run = self.run
         records = {
             "jobspec.json": self.spec,
-            "launch.json": {"kernel": {"verifier": "k"}, "shape": {}},
+            "launch.json": {"kernel": {"verifier": "k"}, "shape": {}, **self.launch},
             "recipe.json": {"name": "custom/custom"},
         }
         for path, data in FILES.items():
@@ -227,6 +231,9 @@ class RunMaker:
         out = self.run.attempt(number).out
         (out / "adapter.safetensors").write_bytes(self.weights)
         (out / "result.json").write_bytes(b'{"loss": 0.5}')
+        for name, data in self.left.items():
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_bytes(data)
         earlier = []
         for n in range(number):
             path = self.run.attempt(n).end
@@ -238,8 +245,9 @@ class RunMaker:
             "result": {"loss": 0.5}, "script_sha256": self.ran,
             "artifacts": [
                 {
-                    "kind": "exports", "path": "adapter.safetensors", "size": len(self.weights), "sha256": digest_bytes(self.weights),
-                },
+                    "kind": "exports", "path": name, "size": len(data), "sha256": digest_bytes(data),
+                }
+                for name, data in {"adapter.safetensors": self.weights, **self.left}.items()
             ],
         }  # fmt: skip
         data = pretty_bytes(report)
