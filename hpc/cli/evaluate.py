@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from tuneplane.contract import exits
+from tuneplane.contract.followups import SUITES_FOLDER, report_folders
 from tuneplane.contract.layout import RUN_ID
 
 from hpc.cli.context import GivenPath, json_option, print_json, table
@@ -16,6 +17,7 @@ from hpc.spec.text import escaped
 if TYPE_CHECKING:
     from tuneplane.contract.gates import Verdict
 
+    from hpc.errors import Refusal
     from hpc.evaluate.compare import Comparison, Example
     from hpc.evaluate.reports import Metric, Report
 
@@ -24,19 +26,22 @@ _PATH = GivenPath()
 
 
 class _ReportPath(GivenPath):
-    """A report's folder or file, or the id of the evaluation run that made it: the newest attempt's."""
+    """A report's folder or file, or the id of the evaluation run that made it: the newest attempt's. RUN/SUITE names one of several suites."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = super().convert(value, param, ctx)
-        if path.exists() or not RUN_ID.match(str(path)):
+        if path.exists() or not RUN_ID.match(path.parts[0] if path.parts else "") or len(path.parts) > 2:
             return path
         from hpc.cli.context import current_user, storage_root
         from hpc.runs.find import resolve
         from hpc.runs.records import numbers
 
-        run = resolve(storage_root(), str(path), current_user())
+        run = resolve(storage_root(), path.parts[0], current_user())
         attempts = numbers(run.attempts)
-        return run.attempt(attempts[-1]).out if attempts else path
+        if not attempts:
+            return path
+        out = run.attempt(attempts[-1]).out
+        return out / SUITES_FOLDER / path.parts[1] if len(path.parts) > 1 else out
 
 
 _REPORT = _ReportPath()
@@ -44,7 +49,7 @@ _REPORT = _ReportPath()
 
 @click.group("eval", context_settings=SETTINGS)
 def evaluation() -> None:
-    """Evaluations: run, ls, show, compare, gate. A report is its folder, its eval_report.json, or the id of the run that made it."""
+    """Evaluations: run, ls, show, compare, gate. A report is its folder or file, or the run that made it (RUN/SUITE)."""
 
 
 evaluation.add_command(run_evaluation)
@@ -55,22 +60,44 @@ evaluation.add_command(list_evaluations)
 @click.argument("report", type=_REPORT)
 @json_option
 def show(report: Path, as_json: bool) -> int:
-    """Show a report's numbers and what they rest on. Exit code 1 if it contradicts its own files."""
-    from hpc.cli.main import report as complain
+    """Show a report's numbers and what they rest on, of several suites each. Exit code 1 if it contradicts its own files."""
     from hpc.evaluate.reports import faults_of, read_report
 
-    found = read_report(report)
-    faults = faults_of(found)
+    found = [(one, faults_of(one)) for one in map(read_report, _folders(report))]
     if as_json:
-        whole = {**found.value, "folder": str(found.folder), "faults": [f.as_json() for f in faults]}
-        print_json(whole)
+        told = [{**o.value, "folder": str(o.folder), "faults": [f.as_json() for f in faults]} for o, faults in found]
+        print_json(told[0] if len(told) == 1 else {"reports": told})
     else:
-        click.echo(_headline(found))
-        click.echo(
-            table([[key, *_numbers(found.metrics[key])] for key in found.keys], ["METRIC", "VALUE", "95 %", "N"])
+        for one, faults in found:
+            _print_report(one, faults)
+    return exits.REFUSED if any(faults for _, faults in found) else exits.DONE
+
+
+def _folders(given: Path) -> list[Path]:
+    """The reports that an argument means: that one, or those of all suites of an evaluation."""
+    return report_folders(given) if given.is_dir() else [given]
+
+
+def _one(given: Path) -> Path:
+    """The only report that an argument means. Raises Refusal E-EVAL-046 where there are several suites."""
+    from hpc.errors import Refusal
+
+    folders = _folders(given)
+    if len(folders) > 1:
+        names = [f.name for f in folders]
+        hint = f"name one: RUN/{names[0]}, or the folder {folders[0]}"
+        raise Refusal(
+            "E-EVAL-046", "holds reports of several suites", field="REPORT", found=", ".join(names), hint=hint
         )
-        complain(faults, as_json=False)
-    return exits.REFUSED if faults else exits.DONE
+    return folders[0]
+
+
+def _print_report(found: Report, faults: list[Refusal]) -> None:
+    from hpc.cli.main import report as complain
+
+    click.echo(_headline(found))
+    click.echo(table([[key, *_numbers(found.metrics[key])] for key in found.keys], ["METRIC", "VALUE", "95 %", "N"]))
+    complain(faults, as_json=False)
 
 
 def _headline(report: Report) -> str:
@@ -113,7 +140,7 @@ def compare(before: Path, after: Path, by: str, examples: int, as_json: bool) ->
     from hpc.evaluate.compare import compare as judge
     from hpc.evaluate.reports import read_report
 
-    found = judge(read_report(before), read_report(after), by=by, examples=examples)
+    found = judge(read_report(_one(before)), read_report(_one(after)), by=by, examples=examples)
     if as_json:
         print_json(found.as_json())
     else:
@@ -174,7 +201,8 @@ def gate(
 
     wanted = parse_evaluation(_section(config) if config else None)
     budgets = [g for text in general for g in parse_budget(text)]
-    candidates, baselines = ([read_report(p) for p in paths] for paths in (reports, baseline))
+    given = [[folder for path in paths for folder in _folders(path)] for paths in (reports, baseline)]
+    candidates, baselines = ([read_report(p) for p in paths] for paths in given)
     if faults := [fault for report in (*candidates, *baselines) for fault in faults_of(report)]:
         raise Refusals(faults)
     found = decide(wanted, candidates, baselines, budgets)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(1), default=None, help="At most so many rows, drawn by the seed.")
 @json_option
 def run_evaluation(run: str, baseline: str, limit: int | None, as_json: bool) -> None:
-    """Evaluate what RUN left, or will leave, on its validation rows: a job of its own, as after `--then eval`.
+    """Evaluate what RUN left, or will leave, in its suites (else on its validation rows): a job of its own, as after `--then eval`.
 
     It takes the run's export where there is one, else the model or adapter that training left. With --baseline or --limit the
     result informs and does not decide; the run's own words decide. Rows of your own are an experiment: tp new NAME --method evalkit/behaviour.
@@ -99,6 +99,8 @@ def _cell(row: dict[str, Any], key: str) -> Any:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(map(_shown, value.values()))
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -121,6 +123,13 @@ def _evaluation(run: RunPaths, state: RunState) -> dict[str, Any] | None:
     metrics, before = result.get("metrics") or {}, result.get("baseline") or {}
     return {
         "run_id": run.run_id, "exp": run.exp, "of": follows.get("run_id"), "of_exp": follows.get("exp"), "state": state.cls,
-        "suite": result.get("suite"), "score": metrics.get("score"), "baseline": before.get("score"), "verdict": result.get("verdict"),
+        "suite": result.get("suite"), "score": _score(metrics), "baseline": _score(before), "verdict": result.get("verdict"),
         "asked": follows.get("asked"),
     }  # fmt: skip
+
+
+def _score(numbers: dict[str, Any]) -> Any:
+    """The score of a single suite; of several a score each by suite; None where there is none."""
+    if "score" in numbers:
+        return numbers["score"]
+    return {key.removesuffix("/score"): value for key, value in numbers.items() if key.endswith("/score")} or None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tuneplane.contract.followups import BASELINE_FOLDER, EVAL
+from tuneplane.contract.followups import BASELINE_FOLDER, EVAL, report_folders
 from tuneplane.contract.gates import Judged, judge
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
@@ -112,8 +112,9 @@ def _judge(run: RunPaths, child: RunPaths, report: Mapping[str, Any], wanted: Ev
         state: State = "failed" if found.verdict == "tampered" else "not evaluated"
         return RunVerdict(state, why, run.run_id, child.run_id)
     out = child.attempt(int(report["attempts"][-1]["attempt"])).out
-    candidate, baseline = _read(out), _read(out / BASELINE_FOLDER) if wanted.baseline else None
-    verdict = judge(wanted.gates, measured([candidate]), measured([baseline]) if baseline else None)
+    folders = report_folders(out)
+    before = [_read(folder / BASELINE_FOLDER) for folder in folders] if wanted.baseline else []
+    verdict = judge(wanted.gates, measured([_read(f) for f in folders]), measured(before) if before else None)
     return RunVerdict(verdict.state, verdict.reason, run.run_id, child.run_id, verdict.gates)
 
 

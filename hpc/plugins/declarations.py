@@ -43,6 +43,8 @@ def check_declaration(tree: Tree, manifest: Manifest) -> DeclarationFound:
         name, check = _CHECKS[manifest.capability]
         if (form := _open(tree, name, found.faults)) is not None:
             check(form, manifest.name)
+            if manifest.capability == "benchmark" and not found.faults:
+                found.remarks += benchmarks.remarks(form, manifest.name, tree)
     elif manifest.capability == "recipe":
         found.faults += _recipe(tree, manifest, found.remarks)
     elif manifest.capability == "framework-integration":

@@ -11,7 +11,7 @@ from typing import Any
 
 from hpc.errors import Refusal
 
-JOB_CAPABILITIES = ("algorithm", "environment", "framework-integration")
+JOB_CAPABILITIES = ("algorithm", "environment", "framework-integration", "benchmark")
 
 
 @dataclass(frozen=True)

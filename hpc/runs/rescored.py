@@ -114,7 +114,8 @@ def _asked(launch: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     config = launch.get("config")
     section = config.get("behaviour") if isinstance(config, dict) else None
-    return section if isinstance(section, dict) else {}
+    limit = given.get("limit") if isinstance(given, dict) else None  # beside benchmarks theirs holds for the rows, too
+    return {**(section if isinstance(section, dict) else {}), **({"max_rows": limit} if limit else {})}
 
 
 def _rows(case: Case, folder: Path, value: Mapping[str, Any], launch: Mapping[str, Any], scratch: Path) -> Path | None:

@@ -16,7 +16,7 @@ from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit.followpack import load_parent, source_of, works
-from hpc.submit.followups import ASKABLE, EVALUATOR, Parent, Source, baseline_run, derive, name_of
+from hpc.submit.followups import ASKABLE, Parent, Source, baseline_run, derive, name_of
 
 if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
@@ -63,8 +63,8 @@ def follow_refusals(
         return [
             fault if fault.code == "E-SUBMIT-097" else _no(f"{fault.code} {fault.message}", "launch.follows", follows)
         ]
-    if action == EVAL and recipe.id != EVALUATOR:
-        return [_no("is no evaluation of this platform", "spec.recipe", recipe.id, EVALUATOR)]
+    if action == EVAL and recipe.id != parent.evaluator:
+        return [_no("is no evaluation of these suites", "spec.recipe", recipe.id, parent.evaluator)]
     if parent.document["metadata"]["name"] != parent.run.exp or run.exp != name_of(parent.run.exp, action):
         return [_no("stands under another experiment", "spec.metadata.name", run.exp, name_of(parent.run.exp, action))]
     work = works(root, run)[site.admission.mode == "enforced"]

@@ -12,10 +12,12 @@ from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit import admission, launchplan
-from hpc.submit.followups import EVALUATOR, Parent, Source, baseline_model, baseline_run, derive
+from hpc.submit.followups import Parent, Source, baseline_model, baseline_run, derive
 from hpc.submit.hub import read_pins
 from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import find_kernels
+from hpc.submit.plugins import FOLDER as PLUGINS
+from hpc.submit.plugins import RECORD, locked_record
 from hpc.submit.prepare import Around, Prepared, merged_options, runtime_record
 from hpc.submit.usage import owner_runs
 
@@ -33,7 +35,14 @@ def works(root: StorageRoot, run: RunPaths) -> tuple[str, str]:
 def load_parent(root: StorageRoot, run: RunPaths, asked: Mapping[str, Any] | None = None) -> Parent:
     """A run by its package, every byte of it compared with its list. Raises Refusal(s) E-SUBMIT-071."""
     document, launch, digest, _ = admission.read_package(run)
-    return Parent(run, document, launch, digest, works(root, run), dict(asked or {}))
+    return Parent(run, document, launch, digest, works(root, run), dict(asked or {}), packs_of(run))
+
+
+def packs_of(run: RunPaths) -> tuple[str, ...]:
+    """Ids of the benchmark packs that a package carries, by the record that was compared with its list."""
+    record = run.work / ".tuneplane" / RECORD
+    rows = read_json(record)["plugins"] if record.is_file() else []
+    return tuple(row["id"] for row in rows if row["facts"]["manifest"]["capability"] == "benchmark")
 
 
 def source_of(run: RunPaths, artefact: str) -> Source:
@@ -50,7 +59,7 @@ def prepare_child(around: Around, parent: Parent, action: str, source: Source, r
     root, site = around.root, around.site
     work = works(root, run)[site.admission.mode == "enforced"]
     catalogue = Catalogue.load(root)
-    evaluator = catalogue.get(EVALUATOR) if action == EVAL else None
+    evaluator = catalogue.get(parent.evaluator) if action == EVAL else None
     baseline, more = _baseline(around, parent) if evaluator else (None, {})
     derived = derive(parent, action, source, evaluator, work, baseline)
     spec = parse(derived.document)
@@ -69,7 +78,7 @@ def prepare_child(around: Around, parent: Parent, action: str, source: Source, r
         "inputs": {**derived.given["inputs"], **more},
     }  # fmt: skip
     launch = launchplan.launch_document(spec, recipe, site, options=options, work=work, given=given, action=action)
-    files, records = _contents(parent.run, recipe, with_plugins=evaluator is None)
+    files, records = _contents(parent.run, recipe, {p.id for p in spec.spec.plugins})
     records |= {"jobspec.json": spec.normalised(), "recipe.json": recipe.manifest, "launch.json": launch}
     return Prepared(
         run, spec, recipe, runtime, find_kernels(root), fleet, options, (profile,), files, records, Path(work)
@@ -125,16 +134,17 @@ def _resolved(around: Around, parent: Parent, named: str) -> Any:
     return found["model"]
 
 
-def _contents(run: RunPaths, recipe: Recipe, *, with_plugins: bool) -> tuple[list[Any], dict[str, Any]]:
-    """Files and records that a follow-up's package takes from its parent's: the code, and for the same framework its plugins."""
+def _contents(run: RunPaths, recipe: Recipe, plugins: set[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Files and records that a follow-up's package takes from its parent's: the code, and those of its plugins that it locks itself."""
     from hpc.project.files import Travelling
-    from hpc.submit.plugins import FOLDER as PLUGINS
-    from hpc.submit.plugins import RECORD
 
-    left_out = (".tuneplane/", "tuneplane_recipes/", *(() if with_plugins else (f"{PLUGINS}/",)))
     listed = [str(entry["path"]) for entry in read_json(run.package)["files"]]
-    files = [Travelling(run.work / path, path) for path in listed if not path.startswith(left_out)]
+    leaves = {plugin.rpartition("/")[2] for plugin in plugins}
+    kept = [p for p in listed if not p.startswith(f"{PLUGINS}/") or p.split("/")[1] in leaves]
+    files = [Travelling(run.work / p, p) for p in kept if not p.startswith((".tuneplane/", "tuneplane_recipes/"))]
     base = f"tuneplane_recipes/{recipe.id}/template"
     files += [Travelling(recipe.template / rel, f"{base}/{rel}") for rel in recipe.template_files()]
-    record = run.work / ".tuneplane" / RECORD
-    return files, {RECORD: read_json(record)} if with_plugins and record.is_file() else {}
+    if not plugins:
+        return files, {}
+    rows = read_json(run.work / ".tuneplane" / RECORD)["plugins"]
+    return files, {RECORD: locked_record(row for row in rows if row["id"] in plugins)}

@@ -11,21 +11,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tuneplane.contract.evaluation import BEHAVIOUR
 from tuneplane.contract.followups import ACTIONS, BASELINE, CANDIDATE, EVAL
 from tuneplane.contract.layout import RunPaths
 
 from hpc.errors import Refusal, Refusals
 from hpc.spec.refs import parse_init_from
+from hpc.submit import suites
 from hpc.submit.flags import JOB_SECTIONS
 
 if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
     from hpc.spec.jobspec import JobSpec
 
-EVALUATOR: Final = "evalkit/behaviour"
-SUITE: Final = "behaviour"
-SETTINGS: Final = "behaviour"
-"""The section of a training experiment's config that its evaluation reads."""
+EVALUATOR: Final = suites.EVALUATOR
+SUITE: Final = BEHAVIOUR
 ASKABLE: Final = ("baseline", "limit")
 """What `tp eval run` may ask for instead of the run's own words. Such an evaluation informs; it decides nothing."""
 _SLURM: Final = (
@@ -61,6 +61,8 @@ class Parent:
     package_digest: str
     works: tuple[str, ...]
     asked: Mapping[str, Any] = field(default_factory=dict)
+    packs: tuple[str, ...] = ()
+    """Ids of the benchmark packs among its plugins."""
 
     @property
     def final(self) -> Source:
@@ -71,6 +73,11 @@ class Parent:
         """`spec.evaluation` of the evaluation: what the run says, and what was asked for later."""
         found = {"suites": [SUITE], **self.document["spec"].get("evaluation", {}), **self.asked}
         return {key: value for key, value in found.items() if key != "on_checkpoint"}
+
+    @property
+    def evaluator(self) -> str:
+        """The method that asks the suites of the evaluation."""
+        return suites.evaluator_of(self.evaluation["suites"])
 
 
 @dataclass(frozen=True)
@@ -93,22 +100,27 @@ def wanted(spec: JobSpec, recipe: Recipe) -> list[str]:
 
 def sections(recipe: Recipe) -> tuple[str, ...]:
     """Sections of a config that are read beside the recipe's parameters: those of the job, and those of what may follow it."""
-    return (*JOB_SECTIONS, SETTINGS) if EVAL in recipe.actions else JOB_SECTIONS
+    if recipe.id == suites.BENCHMARK:
+        return (*JOB_SECTIONS, suites.SECTIONS[EVALUATOR])  # rows that are asked beside the benchmarks
+    return (*JOB_SECTIONS, *suites.SECTIONS.values()) if EVAL in recipe.actions else JOB_SECTIONS
 
 
-def settings_refusals(config: Mapping[str, Any], recipe: Recipe, evaluator: Callable[[], Recipe]) -> list[Refusal]:
-    """What is wrong with the settings of an evaluation that may follow; `evaluator` is asked for where a config has some."""
+def settings_refusals(config: Mapping[str, Any], recipe: Recipe, get: Callable[[str], Recipe]) -> list[Refusal]:
+    """What is wrong with the settings of an evaluation that may follow; `get` is asked for a method where a config has some of it."""
     from hpc.project.check import unread_keys
 
-    if SETTINGS not in config or EVAL not in recipe.actions:
-        return []
-    section, judge = {SETTINGS: config[SETTINGS]}, evaluator()
-    version = judge.default_version
-    try:
-        judge.resolve(judge.configured(section, version), version)
-    except Refusals as faults:
-        return [*unread_keys(section, judge, version, ()), *faults.items]
-    return unread_keys(section, judge, version, ())
+    out: list[Refusal] = []
+    for method, name in suites.SECTIONS.items() if EVAL in recipe.actions else ():
+        if name not in config:
+            continue
+        section, judge = {name: config[name]}, get(method)
+        version = judge.default_version
+        out += unread_keys(section, judge, version, ())
+        try:
+            judge.resolve(judge.configured(section, version), version)
+        except Refusals as faults:
+            out += faults.items
+    return out
 
 
 def refusals(spec: JobSpec, recipe: Recipe, options: Mapping[str, Any]) -> list[Refusal]:
@@ -146,7 +158,7 @@ def hand_refusals(spec: JobSpec, recipe: Recipe, action: str) -> list[Refusal]:
 
 
 def _data_refusals(spec: JobSpec) -> list[Refusal]:
-    if spec.spec.data.validation is not None:
+    if spec.spec.data.validation is not None or SUITE not in (spec.spec.evaluation.suites or (SUITE,)):
         return []
     message, allowed = "an evaluation asks the validation rows", "--validation-data, --validation-dataset"
     hint = f"other rows are an experiment of their own: tp new NAME --method {EVALUATOR}"
@@ -158,26 +170,6 @@ def _data_refusals(spec: JobSpec) -> list[Refusal]:
 def _evaluation_refusals(spec: JobSpec) -> list[Refusal]:
     evaluation, where = spec.spec.evaluation, "spec.evaluation"
     out = []
-    if odd := [s for s in evaluation.suites if s != SUITE]:
-        out.append(
-            Refusal(
-                "E-SUBMIT-096",
-                "no runner for it follows a run here",
-                field=f"{where}.suites",
-                found=", ".join(odd),
-                allowed=SUITE,
-            )
-        )
-    if evaluation.runner not in ("", EVALUATOR, SUITE):
-        out.append(
-            Refusal(
-                "E-SUBMIT-096",
-                "is no runner that follows a run",
-                field=f"{where}.runner",
-                found=evaluation.runner,
-                allowed=EVALUATOR,
-            )
-        )
     if evaluation.on_checkpoint is not None:
         message = "checkpoints are not evaluated while the run goes on"
         hint = "leave it out; `tp eval run RUN` evaluates what the run left"
@@ -205,7 +197,7 @@ def baseline_model(text: str) -> str:
 def derive(
     parent: Parent, action: str, source: Source, evaluator: Recipe | None, work: str, baseline: Source | None = None
 ) -> Derived:
-    """The run that does `action` on what `source` leaves. `work`: where the job finds its own package. `evaluator` is EVALUATOR for an evaluation."""
+    """The run that does `action` on what `source` leaves. `work`: where the job finds its own package. `evaluator` is the method of an evaluation."""
     spec, moved = parent.document["spec"], _moved(parent, work)
     body: dict[str, Any] = {
         "source": spec["source"], "resources": _resources(spec["resources"]),
@@ -219,7 +211,7 @@ def derive(
         body |= {key: spec[key] for key in ("recipe", "framework", "hyperparams", "plugins") if key in spec}
     else:
         body |= _evaluation(parent, evaluator)
-        inputs["validation"] = moved["validation"]
+        inputs |= {"validation": moved["validation"]} if "data" in body else {}
         late |= {BASELINE: baseline.as_json()} if baseline else {}
     follows = {
         "run_id": parent.run.run_id,
@@ -241,14 +233,18 @@ def name_of(exp: str, action: str) -> str:
 def _evaluation(parent: Parent, evaluator: Recipe) -> dict[str, Any]:
     version = evaluator.default_version
     evaluation = parent.evaluation
-    settings = {"suite": SUITE, **evaluator.configured(parent.launch.get("config") or {}, version)}
+    named, rows = evaluation["suites"] or [SUITE], evaluator.id == EVALUATOR
+    settings = {"suite": SUITE} if rows else {}
+    settings |= evaluator.configured(parent.launch.get("config") or {}, version)
     if evaluation.get("limit"):
-        settings["max_rows"] = evaluation["limit"]
+        settings["max_rows" if rows else "limit"] = evaluation["limit"]
+    locked = parent.document["spec"].get("plugins", [])
     return {
         "recipe": {"name": evaluator.id, "version": evaluator.version, "digest": evaluator.digest},
         "framework": {"kind": evaluator.framework, "version": version, "runtime_id": evaluator.runtime_id(version)},
         "hyperparams": settings,
-        "data": {"validation": parent.document["spec"]["data"]["validation"]},
+        **({"data": {"validation": parent.document["spec"]["data"]["validation"]}} if SUITE in named else {}),
+        "plugins": [p for p in locked if p["id"] in parent.packs and p["id"].rpartition("/")[2] in named],
         "evaluation": evaluation,
     }
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tuneplane
+from tuneplane.contract.followups import EVAL
 from tuneplane.contract.layout import RunPaths, StorageRoot
 
 from hpc.data.lock import LOCK_NAME, Lock
 from hpc.errors import Refusal, Refusals
-from hpc.submit import followups, launchplan, sweeps
+from hpc.submit import followups, launchplan, suites, sweeps
 from hpc.submit.ahead import Ahead
 from hpc.submit.data import data_records
 from hpc.submit.engine import add_columns
@@ -83,6 +84,7 @@ def _locked(
     config_sha: str,
     facts: GitFacts,
     allow_dirty: bool,
+    named: list[str],
 ) -> tuple[Locked, list[str]]:
     from hpc.project.plugins import read_plugins_lock
     from hpc.submit.frameworks import bound
@@ -104,6 +106,7 @@ def _locked(
         "git_dirty": bool(changed),
         "config_sha": config_sha,
     }
+    plugins = bound(around.root, around.site, recipe, read_plugins_lock(experiment.path))
     locked = Locked(
         name=experiment.name.rsplit("/", 1)[-1],
         exp=experiment.rel,
@@ -111,7 +114,7 @@ def _locked(
         recipe={k: lock["recipe"][k] for k in ("name", "version", "digest")},
         framework={k: lock["framework"][k] for k in ("kind", "version", "runtime_id") if lock["framework"].get(k)},
         recipe_plugins=tuple(recipe.manifest.get("plugins", ())),
-        plugins=tuple(bound(around.root, around.site, recipe, read_plugins_lock(experiment.path))),
+        plugins=tuple(suites.bound(around.root, around.site, experiment.path, named, plugins)),
         provenance=provenance,
     )
     return locked, warnings
@@ -235,6 +238,25 @@ def _check_entry(recipe: Recipe, version: str, exp: str, files: list[Travelling]
         )
 
 
+def _suite_refusals(
+    around: InProject,
+    experiment: Experiment,
+    spec: JobSpec,
+    recipe: Recipe,
+    config: dict[str, Any],
+    files: list[Travelling],
+) -> list[Refusal]:
+    """Why the suites of an evaluation that this is, or that follows, cannot be asked, or its gates not be judged."""
+    from hpc.catalog.shelf import Catalogue
+    from hpc.submit.plugins import locate, triples
+
+    if recipe.id != suites.BENCHMARK and EVAL not in followups.wanted(spec, recipe):
+        return []
+    versions = locate(around.root, around.site, triples(spec))[1]
+    behaviour = partial(suites.behaviour_settings, config, Catalogue.load(around.root).get)
+    return suites.refusals(spec, suites.Asked(experiment.path, experiment.rel, files, versions, behaviour))
+
+
 def _inputs(
     around: InProject,
     experiment: Experiment,
@@ -298,7 +320,8 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     config = load_config(experiment.path)
     version = lock["framework"]["version"]
     config_digest = config_sha(experiment.path)
-    locked, warnings = _locked(around, experiment, lock, recipe, config_digest, state.answer(), flags.allow_dirty)
+    named, dirty = suites.names_of(config), flags.allow_dirty
+    locked, warnings = _locked(around, experiment, lock, recipe, config_digest, state.answer(), dirty, named)
     placement = _placement(around, experiment, flags)
     hyperparams = {**recipe.configured(config, version), **parse_settings(list(flags.settings))}
     hyperparams, unfit = sweeps.begin(flags.sweep, recipe, version, hyperparams)
@@ -313,7 +336,8 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     _check_entry(recipe, version, experiment.rel, files)
     faults = [] if flags.no_validate else unread_keys(config, recipe, version, followups.sections(recipe))
     faults += followups.refusals(spec, recipe, options)
-    faults += followups.settings_refusals(trained, recipe, lambda: Catalogue.load(around.root).get(followups.EVALUATOR))
+    faults += followups.settings_refusals(trained, recipe, Catalogue.load(around.root).get)
+    faults += _suite_refusals(around, experiment, spec, recipe, config, files)
     faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
     faults += launchplan.limit_refusals(options, around.site, spec, recipe, fleet=fleet, swept=bool(flags.sweep))
     faults += unfit

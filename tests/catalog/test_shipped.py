@@ -22,6 +22,7 @@ METHODS = [
     "deepspeed/rm",
     "deepspeed/sft",
     "evalkit/behaviour",
+    "evalkit/benchmark",
     "nemo-rl/grpo",
     "openrlhf/grpo",
     "openrlhf/sft",

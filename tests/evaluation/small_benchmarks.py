@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def generation(name: str = "sums", **more: Any) -> dict[str, Any]:
     return {
         "task": name, "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": f"{name}.jsonl"}}, "test_split": "test",
         "output_type": "generate_until", "description": SYSTEM, "doc_to_text": "{{question}}", "doc_to_target": "{{answer}}",
-        "generation_kwargs": {"until": ["\n"], "max_gen_toks": 4}, "filter_list": FILTERS, "metric_list": [EXACT], **more,
+        "generation_kwargs": {"until": ["\n"], "max_gen_toks": 4}, "filter_list": copy.deepcopy(FILTERS), "metric_list": [EXACT], **more,
     }  # fmt: skip
 
 

@@ -95,12 +95,15 @@ def test_a_link_in_the_way_is_not_followed(tp: Tp, project: Path, make: Make, tm
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_pack_that_no_job_carries_is_not_locked(tp: Tp, project: Path, make: Make) -> None:
-    pack = make("bench", files={"benchmark.yaml": BENCHMARK}, capability="benchmark", entrypoint=None)
-    tp("plugin", "publish", pack)
-    assert tp.codes("plugin", "install", f"{ME}/bench", "--exp", "ranks") == ["E-INSTALL-002"]
+def test_a_pack_that_no_job_carries_is_not_locked_and_a_benchmark_is(tp: Tp, project: Path, make: Make) -> None:
+    local = {"capability": "data-prep", "execution": "local", "entrypoint": None}
+    tp("plugin", "publish", make("prep", files={"prepare_rows.py": "print('rows')\n"}, **local))
+    assert tp.codes("plugin", "install", f"{ME}/prep", "--exp", "ranks") == ["E-INSTALL-002"]
     assert lock_of(project) == []
-    tp("plugin", "install", f"{ME}/bench")
+    tp("plugin", "install", f"{ME}/prep")
+    tp("plugin", "publish", make("bench", files={"benchmark.yaml": BENCHMARK}, capability="benchmark", entrypoint=None))
+    tp("plugin", "install", f"{ME}/bench", "--exp", "ranks")
+    assert [p["id"] for p in lock_of(project)] == [f"{ME}/bench"]
 
 
 BENCHMARK = """\

@@ -74,7 +74,7 @@ def test_the_words_of_an_unmet_core_range_are_the_page_s() -> None:
     ("capability", "execution", "expected"),
     [
         ("algorithm", "job", True), ("environment", "job", True), ("framework-integration", "job", True), ("data-prep", "job", True),
-        ("data-prep", "local", False), ("recipe", "none", False), ("benchmark", "none", False), ("playbook", "none", False),
+        ("data-prep", "local", False), ("recipe", "none", False), ("benchmark", "none", True), ("playbook", "none", False),
         ("prompt", "none", False),
     ],
 )  # fmt: skip

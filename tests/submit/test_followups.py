@@ -212,8 +212,12 @@ def test_what_cannot_follow_is_refused_before_anything_is_written(lab: Lab) -> N
 
     evaluation = "eval: {{suites: [{}], {}}}\n"
     config(evaluation.format("gsm8k", ""))
+    assert lab.refused() == [("E-SUBMIT-096", "spec.evaluation.suites")]
+    gates = "gates: [{metric: bleu, min: 0.1}, {metric: exact_match, min: 60}, {metric: tokens, max: 60}]"
+    config(evaluation.format("behaviour", gates))
     assert lab.refused() == [
-        ("E-SUBMIT-096", "spec.evaluation.suites"), ("E-SUBMIT-061", "spec.data.validation"),
+        ("E-SUBMIT-061", "spec.data.validation"), ("E-EVAL-064", "spec.evaluation.gates[0].metric"),
+        ("E-EVAL-065", "spec.evaluation.gates[1].min"),
     ]  # fmt: skip
     config(evaluation.format("behaviour", "on_checkpoint: {every_steps: 100}"))
     assert ("E-SUBMIT-096", "spec.evaluation.on_checkpoint") in lab.refused()

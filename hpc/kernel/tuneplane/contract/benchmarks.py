@@ -25,8 +25,6 @@ FOLDER: Final = "benchmarks"
 """Below an experiment: benchmarks of its own, one folder each."""
 PACKS: Final = "tuneplane_plugins"
 """Below the package: benchmark packs, beside the other locked plugins."""
-BEHAVIOUR: Final = "behaviour"
-"""The suite that is no benchmark: the run's own validation rows."""
 
 MEANS: Final = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match")
 """Metrics of lm-eval that are means over examples and need neither network nor code."""
@@ -160,7 +158,7 @@ def _data_faults(task: Mapping[str, Any]) -> Iterator[Fault]:
     for split, path in files.items():
         where = f"dataset_kwargs.data_files.{split}"
         pure = PurePosixPath(path) if isinstance(path, str) else None
-        if pure is None or pure.is_absolute() or ".." in pure.parts or pure.suffix != ".jsonl":
+        if pure is None or "://" in path or pure.is_absolute() or ".." in pure.parts or pure.suffix != ".jsonl":
             yield Fault(where, "is no JSONL file beside the task", path, "a relative path without .., to a .jsonl file")
     for key in ("training_split", "validation_split", "test_split", "fewshot_split"):
         if task.get(key) is not None and task[key] not in files:

@@ -7,6 +7,7 @@ that the model's context would cut is refused instead, since lm-eval would short
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -92,9 +93,12 @@ class Responses:
 
 def ask(loaded: Loaded, tasks: Tasks, settings: Settings, responses: Responses) -> list[Answered]:
     """Every example of every task, in the order of tasks and rows. Raises Refused E-EVAL-035, or Warned with every response kept."""
-    from lm_eval import simple_evaluate
+    from lm_eval import evaluator, simple_evaluate
     from lm_eval.tasks import TaskManager
 
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it comments on a model and rows that are handed over
+    # It would start git, pip and nvidia-smi to describe folder and machine, which the run's own records do.
+    evaluator.get_git_commit_hash, evaluator.add_env_info = (lambda: ""), (lambda _: None)
     manager = TaskManager(include_defaults=False)
     built = manager.load([_config(tasks, name, settings) for name in tasks.tasks])["tasks"]
     batch = settings.batch_size or tasks.benchmark.batch_size or BATCH

@@ -155,9 +155,10 @@ def print_report(report: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print(canonical_text(report))
         return
+    width = max(map(len, report["metrics"]))
     for key, metric in report["metrics"].items():
         around = "" if metric["low"] is None else f"[{metric['low']:.4f}, {metric['high']:.4f}]"
-        print(f"{key:<18} {metric['value']:<10.4f} {around:<18}  n {metric['n']}")
+        print(f"{key:<{width}} {metric['value']:<10.4f} {around:<18}  n {metric['n']}")
 
 
 def program(

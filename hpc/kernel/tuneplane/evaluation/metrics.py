@@ -17,14 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuneplane.contract.evaluation import METRIC_KEY, Direction
+from tuneplane.contract.evaluation import LOWER, METRIC_KEY, Direction
 from tuneplane.contract.intervals import mean_interval
 from tuneplane.evaluation.answers import Prediction
 from tuneplane.evaluation.scoring import constraints_kept, exact_match, json_fields, token_f1
 
-METRICS = ("exact_match", "token_f1", "json_fields", "constraints")
 SHARED = frozenset({"latency_ms"})
-_LOWER = frozenset({"latency_ms", "tokens", "cut_rate"})
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def _one(name: str, expected: str, actual: str, scoring: Scoring, parts: dict[st
 
 
 def direction(key: str) -> Direction:
-    return "lower" if key in _LOWER else "higher"
+    return "lower" if key in LOWER else "higher"
 
 
 def columns(scores: Iterable[Score], first: str) -> dict[str, dict[str, float]]:

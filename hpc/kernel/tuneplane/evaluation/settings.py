@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuneplane.evaluation.metrics import METRICS, Scoring
+from tuneplane.contract.evaluation import METRICS
+from tuneplane.evaluation.metrics import Scoring
 from tuneplane.record.digest import digest_json
 from tuneplane.training.refusals import Reason, Refused
 from tuneplane.training.settings import Field

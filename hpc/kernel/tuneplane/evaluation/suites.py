@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tuneplane.contract.benchmarks import BEHAVIOUR, DECLARATION, FOLDER, PACKS
+from tuneplane.contract.benchmarks import DECLARATION, FOLDER, PACKS
+from tuneplane.contract.evaluation import BEHAVIOUR
 from tuneplane.evaluation.benchmark_settings import FIELDS, Settings, parse
 from tuneplane.evaluation.job import (
     Job,

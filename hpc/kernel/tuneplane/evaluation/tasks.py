@@ -111,6 +111,8 @@ def _rows(folder: Path, file: str) -> list[dict[str, Any]]:
         raise refuse("E-EVAL-062", f"cannot be read: {exc}", field=f"{TASKS}/{file}") from exc
     out: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as exc:
