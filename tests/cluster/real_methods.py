@@ -29,7 +29,7 @@ COMMON = {
 CWD = Path("/")
 HELD_OUT = 50
 """Questions that are asked of what sft, distill and grpo made."""
-NUDGE = {"learning_rate": 0.0003, "max_steps": 40, "micro_batch_size": 2, "eval_steps": 10}
+NUDGE = {"learning_rate": 0.0003, "max_steps": 24, "micro_batch_size": 2, "eval_steps": 6}
 """Settings of the methods over pairs: eight answers a step."""
 
 
@@ -194,8 +194,8 @@ def test_distill(bench: Bench, taught: Path) -> None:
     ("method", "form", "settings"),
     [
         ("dpo", "preference", NUDGE),
-        ("kto", "judged", NUDGE | {"micro_batch_size": 4, "max_steps": 60}),
-        ("rm", "preference", NUDGE | {"max_steps": 80, "learning_rate": 0.001}),
+        ("kto", "judged", NUDGE | {"micro_batch_size": 4, "max_steps": 40, "eval_steps": 10}),
+        ("rm", "preference", NUDGE | {"max_steps": 40, "learning_rate": 0.001, "eval_steps": 10}),
     ],
 )
 def test_pairs(bench: Bench, family: str, method: str, form: str, settings: dict[str, Any]) -> None:
