@@ -4,18 +4,22 @@
 # make lint    ruff, mypy, import contracts, generated pages
 # make soak    20 rounds of faults on a real cluster, as root; goes on where it was stopped. SOAK="--rounds 5 --table" for its options
 # make methods every method once with real weights on a real cluster, as root: about an hour on two cores
+# make eval-runtime   the image of evalkit/benchmark: torch and lm-eval, about two minutes; as root
 # make bench   speed and memory as ratios in one run; BENCH=--write puts the figures into docs/performance.md
 PY := .venv/bin/python
 TESTS ?= tests
 FLEET ?= local
 SIZE ?= 135m
 
-.PHONY: setup venv demo test lint bench soak methods clean
+.PHONY: setup venv eval-runtime demo test lint bench soak methods clean
 setup: venv
 	.ci/setup cluster images
 
 venv:
 	.ci/setup venv
+
+eval-runtime:
+	.ci/setup cluster eval
 
 demo: venv
 	@if [ "$(FLEET)" = slurm ]; then .ci/setup cluster images; fi

@@ -6,12 +6,14 @@ the training run's own package are judged on them here. What was evaluated with 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tuneplane.contract.followups import BASELINE_FOLDER, EVAL, report_folders
+from tuneplane.contract.evaluation import REPORT
+from tuneplane.contract.followups import BASELINE_FOLDER, EVAL, SUITES_FOLDER
 from tuneplane.contract.gates import Judged, judge
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
@@ -112,10 +114,17 @@ def _judge(run: RunPaths, child: RunPaths, report: Mapping[str, Any], wanted: Ev
         state: State = "failed" if found.verdict == "tampered" else "not evaluated"
         return RunVerdict(state, why, run.run_id, child.run_id)
     out = child.attempt(int(report["attempts"][-1]["attempt"])).out
-    folders = report_folders(out)
+    folders = _folders(out, report)
     before = [_read(folder / BASELINE_FOLDER) for folder in folders] if wanted.baseline else []
     verdict = judge(wanted.gates, measured([_read(f) for f in folders]), measured(before) if before else None)
     return RunVerdict(verdict.state, verdict.reason, run.run_id, child.run_id, verdict.gates)
+
+
+def _folders(out: Path, report: Mapping[str, Any]) -> list[Path]:
+    """The reports of an evaluation: of several suites those that the run's record lists with their baselines, which the audit compared."""
+    listed = {str(row.get("path")) for row in report.get("artifacts") or () if isinstance(row, dict)}
+    found = [path for path in sorted(listed) if re.fullmatch(rf"{SUITES_FOLDER}/[^/]+/{re.escape(REPORT)}", path)]
+    return [(out / path).parent for path in found] or [out]
 
 
 def _read(folder: Path) -> Report:

@@ -75,6 +75,30 @@ def test_a_report_may_be_named_by_the_run_that_made_it(
     assert (code, value["errors"][0]["code"]) == (1, "E-RUNS-001")
 
 
+def test_an_evaluation_in_several_suites_shows_all_and_compares_the_named_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/site.yaml").write_text("")
+    monkeypatch.setenv("TUNEPLANE_STORAGE_ROOT", str(tmp_path))
+    for number, text in ((1, "no"), (2, "x")):
+        out = tmp_path / "runs" / current_user() / f"sums.eval/run-00a{number}/attempts/0/out"
+        for suite in ("behaviour", "sums"):
+            answered(out / "suites" / suite, {"q": ("x", text)}, suite=suite)
+    code, value = as_json(capsys, "show", "run-00a2")
+    assert (code, [r["suite"] for r in value["reports"]]) == (0, ["behaviour", "sums"])
+    code, value = as_json(capsys, "compare", "run-00a1", "run-00a2")
+    assert (code, value["errors"][0]["code"], value["errors"][0]["found"]) == (1, "E-EVAL-046", "behaviour, sums")
+    code, value = as_json(capsys, "compare", "run-00a1/sums", "run-00a2/sums")
+    assert (code, value["fixed"]) == (0, 1)
+    gates = (
+        "eval: {suites: [behaviour, sums], gates: [{metric: sums/score, min: 1}, {metric: behaviour/score, min: 1}]}\n"
+    )
+    (tmp_path / "config.yaml").write_text(gates)
+    verdicts = [as_json(capsys, "gate", run, "--config", tmp_path)[1]["verdict"] for run in ("run-00a1", "run-00a2")]
+    assert verdicts == ["failed", "passed"]
+
+
 def test_compare_prints_changes_without_what_steers_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

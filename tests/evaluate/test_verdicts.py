@@ -74,6 +74,26 @@ def evaluated(
     return maker.run
 
 
+def evaluated_in(
+    root: StorageRoot, run: RunPaths, scratch: Path, suites: dict[str, dict[str, tuple[str, str]]], listed: set[str]
+) -> RunPaths:
+    """An evaluation in several suites, of which the run's record lists `listed`."""
+    spec = {"apiVersion": "tuneplane/v1", "metadata": {"name": "sums.eval"}, "spec": {}}
+    maker = Follower(root, owner=ME, exp="sums.eval", run_id="run-2000", spec=spec)
+    for name, candidate in suites.items():
+        answered(scratch / f"suites/{name}", candidate, suite=name)
+        answered(scratch / f"suites/{name}/baseline", BAD, suite=name)
+    files = {str(p.relative_to(scratch)): p.read_bytes() for p in scratch.rglob("*.json*")}
+    maker.left = {name: data for name, data in files.items() if name.split("/")[1] in listed}
+    maker.done()
+    for name in files.keys() - maker.left.keys():
+        path = maker.run.attempt(0).out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(files[name])
+    remember(run, "eval", maker.run, "2026-03-01T12:00:00Z")
+    return maker.run
+
+
 def found(root: StorageRoot, run: RunPaths) -> tuple[str, str, str]:
     verdict = verdict_of(root, run)
     assert verdict is not None
@@ -90,6 +110,25 @@ def test_a_run_is_judged_by_its_newest_evaluation_that_ended(root: StorageRoot) 
     evaluated(root, run, 3, BAD, ended=False)
     assert found(root, run)[:2] == ("passed", second.run_id)
     assert [child.run_id for _, child in children(root, run)] == ["run-1001", "run-1002", "run-1003"]
+
+
+def test_of_several_suites_each_gate_is_judged_on_the_report_that_the_record_lists(
+    root: StorageRoot, tmp_path: Path
+) -> None:
+    gates = [GATE, {"metric": "sums/exact_match", "min": 0.7, "max_regression": 0.0}]
+    run = trained(root, {"suites": ["behaviour", "sums"], "baseline": "base", "gates": gates})
+    child = evaluated_in(root, run, tmp_path / "made", {"behaviour": GOOD, "sums": GOOD}, {"behaviour", "sums"})
+    assert found(root, run) == ("passed", child.run_id, "all 2 gates passed")
+    (child.attempt(0).out / "suites/sums/scores.jsonl").write_bytes(b"")
+    assert found(root, run)[0] == "failed"
+
+
+def test_a_report_that_was_put_beside_a_finished_evaluation_is_not_judged(root: StorageRoot, tmp_path: Path) -> None:
+    gates = [GATE, {"metric": "sums/exact_match", "min": 0.7}]
+    run = trained(root, {"suites": ["behaviour", "sums"], "baseline": "base", "gates": gates})
+    evaluated_in(root, run, tmp_path / "made", {"behaviour": GOOD, "sums": GOOD}, {"behaviour"})
+    state, _, reason = found(root, run)
+    assert (state, "no result of suite sums; there are: behaviour" in reason) == ("failed", True)
 
 
 def test_an_evaluation_with_other_words_than_the_runs_decides_nothing(root: StorageRoot) -> None:

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 from known_sums import KNOWN, write_rows
+from small_benchmarks import FLEXIBLE, STRICT, sums_benchmark, two_tasks
+from tuneplane.contract.followups import report_folders
 from tuneplane.evaluation import __main__ as program
 from tuneplane.evaluation import job as programs
+from tuneplane.evaluation import suites
 from tuneplane.training import warning
 from tuneplane.training.refusals import Refused
 
@@ -125,3 +128,73 @@ def test_ends_have_their_codes(
     monkeypatch.setattr(program, "by_hand", warned)
     with pytest.raises(Left, match="85"):
         program.main(["--model", "m"])
+
+
+def spec_of(job: dict[str, str], **evaluation: Any) -> None:
+    path = Path(job["TUNEPLANE_WORK_DIR"]) / ".tuneplane/jobspec.json"
+    path.write_text(json.dumps({"spec": {"evaluation": evaluation}}))
+
+
+@pytest.mark.train
+def test_a_job_asks_a_pack_a_benchmark_of_the_experiment_and_rows_and_judges_them_together(
+    taught: Path, base: Path, tmp_path: Path, job: dict[str, str]
+) -> None:
+    write_rows(tmp_path / "work/rows.jsonl", KNOWN)
+    two_tasks(tmp_path / "work/tuneplane_plugins/letters")
+    sums_benchmark(tmp_path / "exp/benchmarks/sums")
+    inputs = {"model": {"path": str(base)}, "validation": {"path": "rows.jsonl"}}
+    settings = {"chat_template": True, "limit": 3}
+    launch(job, inputs=inputs, hyperparams=settings, config={"behaviour": {"max_new_tokens": 4}})
+    late = {"candidate": {"path": str(taught), "files": [], "artefact": "final"}}
+    record = {"schema": "tuneplane-hpc/late-inputs/v1", "inputs": late}
+    (tmp_path / "late.json").write_text(json.dumps(record))
+    gates = [
+        {"metric": "sums/exact_match,strict-match", "max_regression": 0},
+        {"metric": "behaviour/score", "min": 0.9},
+    ]
+    spec_of(job, suites=["letters", "sums", "behaviour"], baseline="base", gates=gates)
+    suites.in_job(job)
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert (result["suite"], result["verdict"], result["reason"]) == (
+        "letters, sums, behaviour", "passed", "all 2 gates passed",
+    )  # fmt: skip
+    numbers = {key: (result["metrics"][key], result["baseline"][key]) for key in ("sums/score", "behaviour/score")}
+    assert numbers["behaviour/score"] == (1.0, 0.0)
+    assert numbers["sums/score"][0] > numbers["sums/score"][1] == 0.0
+    assert [p.parent.name for p in report_folders(tmp_path / "out")] == ["suites"] * 3
+    report = json.loads((tmp_path / "out/suites/letters/baseline/eval_report.json").read_text())
+    assert (report["suite"], report["data"]["used"], report["metrics"]["again:acc,none"]["n"]) == ("letters", 5, 2)
+
+
+def test_a_suite_that_is_not_in_the_package_is_refused_before_a_model_is_loaded(job: dict[str, str]) -> None:
+    launch(job, inputs={"model": {"path": "/m"}}, hyperparams={})
+    for names, words in (
+        ([], "E-EVAL-063 spec.evaluation.suites: names none"),
+        (["gsm8k"], "E-EVAL-063 spec.evaluation.suites: is no benchmark of this package"),
+        (["behaviour"], "E-EVAL-063 launch.json: inputs.validation: there are no validation rows to ask"),
+    ):
+        spec_of(job, suites=names)
+        with pytest.raises(Refused, match=words):
+            suites.in_job(job)
+
+
+@pytest.mark.train
+def test_a_benchmark_by_hand_prints_its_numbers_by_their_whole_names(
+    taught: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], leave: None
+) -> None:
+    folder = sums_benchmark(tmp_path / "sums")
+    words = [
+        "--model",
+        str(taught),
+        "--benchmark",
+        str(folder),
+        "--out",
+        str(tmp_path / "o"),
+        "--device",
+        "cpu",
+        "--chat-template",
+    ]
+    with pytest.raises(Left, match="0"):
+        suites.main(words)
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert lines == [[key, "0.8000"] for key in ("score", "pass_rate", STRICT, FLEXIBLE)]

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from known_sums import KNOWN, write_rows
+from tuneplane.evaluation import benchmark_settings
 from tuneplane.evaluation.settings import FIELDS, parse
+from tuneplane.evaluation.tasks import read_tasks
 
 from hpc.catalog.shelf import Catalogue
 from hpc.submit.kernelzip import PARTS
@@ -28,6 +30,32 @@ def test_the_recipe_declares_exactly_what_the_program_reads() -> None:
     assert all(p.path == f"behaviour.{n}" and p.group for n, p in recipe.typed.params.items())
     assert parse(recipe.resolve({})) == parse({})
     assert (recipe.required_inputs, recipe.typed.category) == (["model", "validation"], "evaluation")
+
+
+def test_the_benchmark_recipe_declares_exactly_what_its_program_reads() -> None:
+    recipe = Catalogue.shipped().get("evalkit/benchmark")
+    declared = {
+        n: (p.type, p.default, p.min, p.max, p.exclusive_min, tuple(p.choices), p.doc)
+        for n, p in recipe.typed.params.items()
+    }
+    fields = benchmark_settings.FIELDS
+    assert declared == {f.name: (f.kind, f.default, f.low, f.high, f.above, f.choices, f.doc) for f in fields}
+    assert all(p.path == f"benchmark.{n}" and p.group for n, p in recipe.typed.params.items())
+    assert benchmark_settings.parse(recipe.resolve({})) == benchmark_settings.parse({})
+    assert (recipe.required_inputs, recipe.typed.category, recipe.runtime_id()) == (
+        ["model"],
+        "evaluation",
+        "lm-eval-0.4.13",
+    )
+    argv = ["$PYTHON", "-u", "-m", "tuneplane.evaluation.suites"]
+    assert entry_of(recipe, "1.0.0", "/w") == {"kind": "rank", "argv": argv}
+
+
+def test_the_benchmark_to_copy_can_be_asked() -> None:
+    folder = Catalogue.shipped().get("evalkit/benchmark").template / "benchmarks/small-sums"
+    tasks = read_tasks(folder)
+    assert (len(tasks.asked("sums")), tasks.decides) == (40, "exact_match,strict-match")
+    assert all(row["answer"] == str(sum(map(int, row["question"][8:-1].split(" + ")))) for row in tasks.asked("sums"))
 
 
 def test_a_job_starts_the_module_once_a_rank_and_the_kernel_carries_it() -> None:
