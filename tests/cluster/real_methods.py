@@ -29,7 +29,7 @@ COMMON = {
 CWD = Path("/")
 HELD_OUT = 50
 """Questions that are asked of what sft, distill and grpo made."""
-NUDGE = {"learning_rate": 0.0003, "max_steps": 24, "micro_batch_size": 2, "eval_steps": 6}
+NUDGE = {"learning_rate": 0.0003, "max_steps": 24, "micro_batch_size": 2, "gradient_accumulation": 2, "eval_steps": 6}
 """Settings of the methods over pairs: eight answers a step."""
 
 
