@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import click
+from tuneplane.contract.followups import CHECKPOINTS
 from tuneplane.contract.layout import RunPaths
 from tuneplane.record.files import read_json
 
@@ -65,35 +66,57 @@ def _by_hand(word: str, action: str, asked: dict[str, Any], as_json: bool) -> No
 
 
 @click.command("ls")
+@click.argument("run", required=False, metavar="[RUN]")
 @click.option("--exp", default="", help="Of one experiment only.")
 @click.option("-n", "--limit", type=click.IntRange(0), default=15, show_default=True, help="How many, newest first.")
 @click.option("--owner", default="", metavar="USER", help="Another user's.")
 @json_option
-def list_evaluations(exp: str, limit: int, owner: str, as_json: bool) -> None:
-    """List evaluations, newest first: those that followed a run, and runs of evalkit."""
+def list_evaluations(run: str | None, exp: str, limit: int, owner: str, as_json: bool) -> None:
+    """List evaluations, newest first: those that followed a run, and runs of evalkit.
+
+    With RUN those of that run, and its checkpoints by step where `on_checkpoint` has them evaluated.
+    """
+    from hpc.cli import evaluate_steps
+
     desk = Desk(owner)
+    of = resolve(desk.root, run, desk.owner, newest=True) if run else None
+    steps = evaluate_steps.checkpoints(desk, of) if of else None
+    rows = _rows(desk, of, exp, limit)
+    desk.complain()
+    if as_json:
+        more = {"checkpoints": evaluate_steps.as_json(steps)} if of else {}
+        print_json({"evaluations": rows, **more})
+        return
+    if steps:
+        evaluate_steps.print_steps(steps)
+    if not rows and not steps:
+        click.echo("no evaluations")
+    elif rows:
+        head = ["RUN", "OF", "STATE", "SUITE", "SCORE", "BASELINE", "GATES"]
+        click.echo(table([[escaped(_shown(_cell(row, key))) for key in _COLUMNS] for row in rows], head))
+
+
+def _rows(desk: Desk, of: RunPaths | None, exp: str, limit: int) -> list[dict[str, Any]]:
+    """Rows of the list. Of one run its checkpoints' have a table of their own."""
     rows: list[dict[str, Any]] = []
     for run, state in desk.survey().newest():
         row = _evaluation(run, state)
-        if row is not None and exp in ("", row["exp"], row["of_exp"]):
+        if row is None or exp not in ("", row["exp"], row["of_exp"]):
+            continue
+        if of is None or (row["of"] == of.run_id and row["action"] != CHECKPOINTS):
             rows.append(row)
         if limit and len(rows) == limit:
             break
-    desk.complain()
-    if as_json:
-        print_json({"evaluations": rows})
-    elif not rows:
-        click.echo("no evaluations")
-    else:
-        head = ["RUN", "OF", "STATE", "SUITE", "SCORE", "BASELINE", "GATES"]
-        click.echo(table([[escaped(_shown(_cell(row, key))) for key in _COLUMNS] for row in rows], head))
+    return rows
 
 
 _COLUMNS = ("run_id", "of", "state", "suite", "score", "baseline", "verdict")
 
 
 def _cell(row: dict[str, Any], key: str) -> Any:
-    """What --baseline or --limit asked for decides nothing, whatever its own verdict says."""
+    """What --baseline or --limit asked for decides nothing, whatever its own verdict says; nor do checkpoints on the way."""
+    if key == "verdict" and row.get("action") == CHECKPOINTS:
+        return f"tp eval ls {row['of']}"
     informs = key == "verdict" and row["asked"] and row[key] is not None
     return f"({row[key]}) informs only" if informs else row[key]
 
@@ -124,7 +147,7 @@ def _evaluation(run: RunPaths, state: RunState) -> dict[str, Any] | None:
     return {
         "run_id": run.run_id, "exp": run.exp, "of": follows.get("run_id"), "of_exp": follows.get("exp"), "state": state.cls,
         "suite": result.get("suite"), "score": _score(metrics), "baseline": _score(before), "verdict": result.get("verdict"),
-        "asked": follows.get("asked"),
+        "asked": follows.get("asked"), "action": follows.get("action"),
     }  # fmt: skip
 
 

@@ -80,8 +80,13 @@ def _why(row: dict[str, Any]) -> str:
     return f": {escaped(str(row['message']))}" if row["message"] else ""
 
 
-def stop_all(desk: Desk, run: RunPaths) -> list[str]:
-    """Stop what follows a run that was stopped: it could not begin any more. One line each."""
+def stop_all(desk: Desk, run: RunPaths, *, runs: bool = False) -> list[str]:
+    """Stop what follows a run that was stopped: it could not begin any more. One line each.
+
+    `runs`: the run's job was running; its script itself cancels evaluations whose checkpoint never came, and leaves the others alone.
+    """
+    from tuneplane.contract.followups import CHECKPOINTS
+
     from hpc.runs import actions
     from hpc.submit.followlist import children
 
@@ -89,6 +94,9 @@ def stop_all(desk: Desk, run: RunPaths) -> list[str]:
     for action, child in children(desk.root, run):
         facts, state = desk.state(child)
         if not state.active:
+            continue
+        if action == CHECKPOINTS and runs:
+            said.append(f"{action} {child.run_id}: those without a checkpoint are cancelled when the run has ended")
             continue
         try:
             done = actions.stop(child, facts, state, desk.actor, lambda fleet=state.fleet: desk.asker.slurm(fleet))  # type: ignore[misc]

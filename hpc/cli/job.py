@@ -288,7 +288,7 @@ def stop_one(desk: Desk, paths: RunPaths, *, as_json: bool) -> None:
     facts, state = desk.state(paths)
     try:
         said = actions.stop(paths, facts, state, desk.actor, lambda: desk.asker.slurm(state.fleet))
-        followed = followview.stop_all(desk, paths)
+        followed = followview.stop_all(desk, paths, runs=state.cls == "running")
     finally:
         desk.asker.forget(state.fleet)
     if as_json:

@@ -155,11 +155,14 @@ def _say_submitted(done: Any, *, as_json: bool) -> None:
     if as_json:
         context.print_json(facts)
         return
+    from tuneplane.contract.followups import CHECKPOINTS
+
     where = "on this machine" if done.kind == "local" else f"as Slurm job {done.job_id}"
     click.echo(f"{done.run.run_id}  submitted {where}")
     for one in done.followed:
+        place = "beside" if one.action == CHECKPOINTS else "after"
         click.echo(
-            f"  {one.action:<6}   {one.run.run_id} after {one.after}" + ("" if one.job_id else ": NOT submitted")
+            f"  {one.action:<6}   {one.run.run_id} {place} {one.after}" + ("" if one.job_id else ": NOT submitted")
         )
     click.echo(f"  follow:  tp job logs -f {done.run.run_id}\n  state:   tp job status {done.run.run_id}")
 

@@ -24,6 +24,7 @@ from hpc.errors import Refusal, Refusals
 from hpc.submit import template
 from hpc.submit.batchscript import make_script
 from hpc.submit.following import waiting_for
+from hpc.submit.followlist import evaluations
 from hpc.submit.pieces import Piece
 from hpc.submit.prepare import Prepared
 
@@ -194,7 +195,7 @@ def _prepared(root: StorageRoot, site: Site, run: RunPaths, around: list[Differe
     records = {"jobspec.json": document, "recipe.json": recipe.manifest, "launch.json": launch}
     return Prepared(
         run, spec, recipe, runtime, ref, launch["fleet"], launch["options"], profiles, [], records,
-        work if os.path.isdir(work) else run.work,
+        work if os.path.isdir(work) else run.work, evaluations=evaluations(run),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from hpc.errors import Refusal
 from hpc.runs import checks, continuity, lives
 from hpc.runs.continuity import certificates
 from hpc.runs.evidence import Case, Finding
-from hpc.runs.followed import check_late
+from hpc.runs.followed import check_late, unreached
 from hpc.runs.records import instant
 from hpc.runs.rescored import check_evaluations
 from hpc.runs.rungs import check_rungs
@@ -166,8 +166,12 @@ def _parts(case: Case) -> list[RunPaths]:
     except Refusal as exc:
         case.tampered("spec", run.jobspec, f"its array is none: {exc.message}")
         wanted = set()
-    for index in sorted(wanted - set(found))[:20]:
-        if not case.blind(run.array):
+    missing = sorted(wanted - set(found))
+    excused = unreached(case) if missing else set()
+    for index in missing[:20]:
+        if index in excused:
+            case.note("array", run.element(index).root, "its checkpoint never came: the run's own script cancelled it")
+        elif not case.blind(run.array):
             case.incomplete("array", run.element(index).root, "this element has not run")
     return [run.element(index) for index in found]
 

@@ -37,6 +37,8 @@ class Submission:
     """Slurm's indices of a part of an array; None where the record does not say, as older ones."""
     after_run: str = ""
     """The run whose job this one waits for, where it follows one."""
+    held: bool = False
+    """That run's job lets it go: it evaluates a checkpoint."""
 
     @classmethod
     def from_json(cls, value: Any) -> Submission:
@@ -63,6 +65,7 @@ class Submission:
             offset=int((value.get("array") or {}).get("offset", 0)),
             tasks=_tasks(value.get("array")),
             after_run=_word((value.get("after") or {}).get("run_id", "")),
+            held=bool((value.get("after") or {}).get("held", False)),
         )
 
     def is_of(self, index: int) -> bool:

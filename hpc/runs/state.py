@@ -14,7 +14,7 @@ from typing import Final, Literal
 from hpc.errors import Refusal
 from hpc.runs.records import Attempt, Facts, Submission
 from hpc.slurm.query import JobRow
-from hpc.slurm.reasons import Outlook, explain
+from hpc.slurm.reasons import HELD_FOR_CHECKPOINT, Outlook, explain
 from hpc.spec.jobids import JobId
 from hpc.spec.text import escaped
 
@@ -256,10 +256,12 @@ class _Slurm:
             message = "" if begun else "the node is being prepared"
             return replace(seen, cls="running", message=message)
         # A pending job's start and end are Slurm's estimates.
-        reason = explain(row.reason or "None")
+        held = self.submission.held and row.reason == "JobHeldUser"
+        reason = explain(HELD_FOR_CHECKPOINT if held else row.reason or "None")
         again = restarts > 0 or row.cls == "requeued" or self.attempt is not None
         return replace(
-            seen, cls="requeued" if again else "queued", message=reason.meaning, reason=row.reason, outlook=reason.outlook,
+            seen, cls="requeued" if again else "queued", message=reason.meaning, outlook=reason.outlook,
+            reason=HELD_FOR_CHECKPOINT if held else row.reason,
             dependency=row.dependency, hosts="",
         )  # fmt: skip
 

@@ -21,6 +21,8 @@ class Reason:
     mend: str = ""
 
 
+HELD_FOR_CHECKPOINT: Final = "HeldForCheckpoint"
+"""Our word for JobHeldUser where the job of another run lets the job go."""
 _WAIT: Final = "Nothing to do."
 _TABLE: Final = {
     r.word.lower(): r
@@ -47,6 +49,8 @@ _TABLE: Final = {
         Reason("FedJobLock", "wait", "Another cluster of the federation considers the job.", _WAIT),
         Reason("ReservationDeleted", "user", "The reservation was deleted.", "Submit again without --reservation."),
         Reason("JobHeldUser", "user", "You hold the job.", "`scontrol release JOBID`."),
+        Reason(HELD_FOR_CHECKPOINT, "wait", "It is held until the run that it follows has published its checkpoint.",
+               "Nothing to do: that run's job releases it, or cancels it in the end; by hand `scontrol release JOBID`."),
         Reason("JobHeldAdmin", "admin", "An admin holds the job.", "Ask your admins why."),
         Reason("JobHoldMaxRequeue", "user", "The job was requeued more often than MaxBatchRequeue allows.",
                "Look at `tp job logs`, mend the cause, `tp job resume`."),

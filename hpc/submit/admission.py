@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract import schemas
+from tuneplane.contract.followups import CHECKPOINTS
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.contract.plans import RECORD as PLAN_RECORD
 from tuneplane.contract.sweeps import RECORD as VARIANTS
@@ -294,7 +295,7 @@ def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str]
     """The body of admission.json (without mode, time and signature). Raises Refusal(s), everything that is wrong at once."""
     from hpc.catalog.shelf import Catalogue
     from hpc.spec.jobspec import parse
-    from hpc.submit.followcheck import follow_refusals
+    from hpc.submit.followcheck import action_of, follow_refusals
 
     uid, owner = owner_of(run)
     document, launch, package_digest, entries = read_package(run)
@@ -315,7 +316,7 @@ def judge(root: StorageRoot, site: Site, run: RunPaths, *, usage: Callable[[str]
             spec,
             recipe,
             fleet=str(launch.get("fleet", "")),
-            swept=_listed(entries, VARIANTS),
+            swept=_listed(entries, VARIANTS) or action_of(launch) == CHECKPOINTS,
         ),
         *quota_refusals(spec, site, owner, usage(owner), waits="follows" in launch),
     ]

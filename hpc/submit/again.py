@@ -44,8 +44,9 @@ def load_prepared(root: StorageRoot, site: Site, run: RunPaths) -> Prepared:
     profiles = tuple(site.profiles[p] for p in launch["profiles"])
     recipe = Catalogue.load(root).get(spec.spec.recipe.name, spec.spec.recipe.version)
     return Prepared(
-        run, spec, recipe, runtime, find_kernels(root), launch["fleet"], launch["options"], profiles, [], records, work
-    )
+        run, spec, recipe, runtime, find_kernels(root), launch["fleet"], launch["options"], profiles, [], records, work,
+        evaluations=followlist.evaluations(run),
+    )  # fmt: skip
 
 
 def resubmit(
@@ -112,7 +113,7 @@ def resubmit_followups(
             done = resubmit(root, site, child, user=user, uid=uid, resume=False, clock=clock, sleep=sleep)
         except (Refusal, Refusals) as exc:
             fault = exc.items[0] if isinstance(exc, Refusals) else exc
-            if fault.code != "E-SUBMIT-090":
+            if fault.code not in ("E-SUBMIT-090", "E-SWEEP-011"):  # it waits or goes on; every element of it is done
                 out.append(following.Followed(action, child, run.run_id, "", str(fault)))
         else:
             out.append(following.Followed(action, child, run.run_id, done.job_id))

@@ -116,6 +116,9 @@ def _settings(
     }
     if piece.offset:
         out["TP_ARRAY_OFFSET"] = str(piece.offset)
+    if prepared.evaluations is not None:
+        out["TP_EVALUATIONS_DIR"] = plain_path(prepared.evaluations.run.root, "run")
+        out["TP_EVALUATED_STEPS"] = " ".join(map(str, prepared.evaluations.steps))
     if runtime is not None:
         from hpc.sif.apptainer import Apptainer
 
@@ -170,7 +173,8 @@ def make_script(
     name = template_name(prepared, kind)
     about = f"{run.exp}, {run.run_id}, {prepared.recipe.id} {prepared.recipe.version}; made by tp, frozen, not meant to be edited"
     settings = _settings(root, prepared, fleet, cluster, piece, nonce, time_s)
-    text = template.render(root, name, directives=lines, about=about, settings=settings)
+    evaluated = prepared.evaluations is not None
+    text = template.render(root, name, directives=lines, about=about, settings=settings, evaluated=evaluated)
     source = template.find(root, name)
     if piece.offset and "TP_ARRAY_OFFSET" not in source.text():
         raise Refusal(
@@ -186,5 +190,8 @@ def make_script(
         digest_bytes(text.encode()),
         sum(p["nodes"] for p in pools),
         time_s,
-        {part: digest_bytes(template.find(root, part).text().encode()) for part in (name, "functions.sh.j2")},
+        {
+            part: digest_bytes(template.find(root, part).text().encode())
+            for part in (name, "functions.sh.j2", *([template.CHECKPOINTS] if evaluated else []))
+        },
     )

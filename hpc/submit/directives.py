@@ -127,6 +127,8 @@ def job_directives(
         first.append(Directive("requeue" if options["requeue"] else "no-requeue"))
     if signal:
         first.append(Directive("signal", signal))
+    if options.get("hold"):
+        first.append(Directive("hold"))
     if options.get("kill_on_invalid_dep") is not None:
         first.append(Directive("kill-on-invalid-dep", "yes" if options["kill_on_invalid_dep"] else "no"))
     shared = [name for name in PLAIN if name not in PER_POOL and options.get(name) not in (None, "", 0)]

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tuneplane.contract.followups import ACTIONS, BASELINE, CANDIDATE, EVAL, EXPORT
+from tuneplane.contract.followups import BASELINE, CANDIDATE, CHECKPOINTS, EVAL, EXPORT, FOLLOWING
 from tuneplane.contract.layout import RUN_ID, SEGMENT, RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit.followpack import load_parent, source_of, works
-from hpc.submit.followups import ASKABLE, Parent, Source, baseline_run, derive, name_of
+from hpc.submit.followups import ASKABLE, EVALUATOR, Parent, Source, baseline_run, derive, name_of
 
 if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
@@ -31,7 +31,7 @@ def action_of(launch: Mapping[str, Any]) -> str:
     named = [follows.get(k) for k in ("action", "run_id", "exp")] if isinstance(follows, dict) else []
     if (
         len(named) != 3
-        or named[0] not in ACTIONS
+        or named[0] not in FOLLOWING
         or not RUN_ID.match(str(named[1]))
         or not SEGMENT.match(str(named[2]))
     ):
@@ -63,13 +63,14 @@ def follow_refusals(
         return [
             fault if fault.code == "E-SUBMIT-097" else _no(f"{fault.code} {fault.message}", "launch.follows", follows)
         ]
-    if action == EVAL and recipe.id != parent.evaluator:
-        return [_no("is no evaluation of these suites", "spec.recipe", recipe.id, parent.evaluator)]
+    method = {EVAL: parent.evaluator, CHECKPOINTS: EVALUATOR}.get(action, recipe.id)
+    if recipe.id != method:
+        return [_no("is no evaluation of these suites", "spec.recipe", recipe.id, method)]
     if parent.document["metadata"]["name"] != parent.run.exp or run.exp != name_of(parent.run.exp, action):
         return [_no("stands under another experiment", "spec.metadata.name", run.exp, name_of(parent.run.exp, action))]
     work = works(root, run)[site.admission.mode == "enforced"]
     return list(
-        _differences(parent, action, source, recipe if action == EVAL else None, work, baseline, document, launch)
+        _differences(parent, action, source, None if action == EXPORT else recipe, work, baseline, document, launch)
     )
 
 
@@ -119,7 +120,11 @@ def _admitted(root: StorageRoot, site: Site, run: RunPaths) -> Parent:
 def _source(
     root: StorageRoot, site: Site, owner: str, parent: Parent, action: str, launch: Mapping[str, Any]
 ) -> Source:
-    """The run whose artefact is worked on: the parent, or an export of the parent."""
+    """The run whose artefact is worked on: the parent or its checkpoints, or an export of the parent."""
+    if action == CHECKPOINTS:
+        if not parent.document["spec"].get("evaluation", {}).get("on_checkpoint"):
+            raise _no("evaluates checkpoints of a run that did not ask for it", "launch.follows", parent.run.run_id)
+        return parent.checkpoints
     named = launch.get("late", {}).get(CANDIDATE) or {}
     if named.get("run_id") == parent.run.run_id:
         return parent.final

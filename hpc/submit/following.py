@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuneplane.contract.followups import EVAL, EXPORT
+from tuneplane.contract.checkpointed import Evaluations
+from tuneplane.contract.checkpointed import steps_of as checkpointed_steps
+from tuneplane.contract.followups import CHECKPOINTS, EVAL, EXPORT
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
-from hpc.submit import package
+from hpc.submit import checkpointed, package
 from hpc.submit.dispatch import Clock, Submitted, slurm_of
 from hpc.submit.followlist import children, remember
 from hpc.submit.followpack import load_parent, prepare_child, source_of
@@ -24,7 +26,7 @@ from hpc.submit.usage import Queued, holds, open_submission, queued_jobs
 
 @dataclass(frozen=True)
 class Planned:
-    """A follow-up that is packed and admitted: what it does, its submission, and the run whose job must have ended well before."""
+    """A follow-up that is packed and admitted: what it does, its submission, and the run whose job must have ended well before, or lets it go."""
 
     action: str
     prepared: Prepared
@@ -49,14 +51,16 @@ class Followed:
 def plan_all(around: Around, run: RunPaths, prepared: Prepared, clock: Clock, queued: Queued) -> list[Planned]:
     """Pack and admit everything that follows a run whose package is written and admitted. Raises Refusal(s); then nothing of it is left."""
     out: list[Planned] = []
-    actions = wanted(prepared.spec, prepared.recipe)
+    beside = [CHECKPOINTS] if checkpointed.asked(prepared.spec, prepared.recipe) else []
+    actions = beside + wanted(prepared.spec, prepared.recipe)
     if not actions:
         return out
     parent = load_parent(around.root, run)
     source = parent.final
     try:
         for action in actions:
-            planned = plan_one(around, parent, action, source, clock, queued)
+            of = parent.checkpoints if action == CHECKPOINTS else source
+            planned = plan_one(around, parent, action, of, clock, queued)
             out.append(planned)
             if action == EXPORT:
                 source = source_of(planned.prepared.run, EXPORT)
@@ -141,6 +145,14 @@ def forget_all(planned: Sequence[Planned]) -> None:
         package.discard(hidden)
 
 
+def evaluations(planned: Sequence[Planned]) -> Evaluations | None:
+    """What evaluates the run's checkpoints; the run's own script lets it go."""
+    for one in planned:
+        if one.action == CHECKPOINTS:
+            return Evaluations(one.prepared.run, checkpointed_steps(one.prepared.records["launch.json"]))
+    return None
+
+
 def submit_all(
     around: Around, planned: Sequence[Planned], *, clock: Clock, sleep: Callable[[float], None]
 ) -> list[Followed]:
@@ -149,15 +161,17 @@ def submit_all(
     fault = ""
     for one in planned:
         run = one.prepared.run
-        if not fault:
-            try:
-                done = submit_one(around, one.prepared, one.source, clock=clock, sleep=sleep)
-            except (Refusal, Refusals) as exc:
-                fault = str(exc.items[0]) if isinstance(exc, Refusals) else str(exc)
-            else:
-                out.append(Followed(one.action, run, one.source.run_id, done.job_id))
-                continue
-        out.append(Followed(one.action, run, one.source.run_id, "", fault))
+        if fault:
+            out.append(Followed(one.action, run, one.source.run_id, "", fault))
+            continue
+        try:
+            done = submit_one(around, one.prepared, one.source, clock=clock, sleep=sleep)
+        except (Refusal, Refusals) as exc:
+            said = str(exc.items[0]) if isinstance(exc, Refusals) else str(exc)
+            out.append(Followed(one.action, run, one.source.run_id, "", said))
+            fault = said if one.action != CHECKPOINTS else ""  # nothing waits for the evaluations of checkpoints
+        else:
+            out.append(Followed(one.action, run, one.source.run_id, done.job_id))
     return out
 
 
@@ -178,10 +192,14 @@ def submit_one(
 
 
 def behind(prepared: Prepared, source: RunPaths, queued: Queued = None) -> Prepared:
-    """The submission with its dependency: on the newest job of `source`, none where that ended well.
+    """The submission with its dependency: on the newest job of `source`, none where that ended well. Evaluations of checkpoints are held as
+    long as `source` has a job that lets them go, and need nobody else.
 
     `queued`: what Slurm has of the user, where it was asked. Raises Refusal E-SUBMIT-063 where the source can no longer end well as it is.
     """
+    if checkpointed_steps(prepared.records["launch.json"]):
+        held = holds(source, queued) and not source.report.exists()
+        return waiting_for(prepared, {"run_id": source.run_id, "held": True}) if held else prepared
     after = behind_source(source, queued)
     return waiting_for(prepared, after) if after else prepared
 
@@ -199,8 +217,11 @@ def behind_source(source: RunPaths, queued: Queued = None) -> dict[str, Any]:
 
 
 def waiting_for(prepared: Prepared, after: Mapping[str, Any]) -> Prepared:
-    """The submission behind the job that `after` names: Slurm holds it back, and ends it where the job fails (P15)."""
+    """The submission behind the job that `after` names: Slurm holds it back, and ends it where the job fails (P15). One that is `held` waits for
+    that job's own word."""
     options = dict(prepared.options)
-    if not str(after["job_id"]).startswith("local-"):
+    if after.get("held"):
+        options["hold"] = True
+    elif not str(after["job_id"]).startswith("local-"):
         options |= {"dependency": f"afterok:{after['job_id']}", "kill_on_invalid_dep": True}
     return replace(prepared, options=options, after=dict(after))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tuneplane.contract.followups import ACTIONS, CANDIDATE
+from tuneplane.contract.checkpointed import Evaluations, evaluations_of
+from tuneplane.contract.followups import CANDIDATE, FOLLOWING
 from tuneplane.contract.layout import RUN_ID, SEGMENT, RunPaths, StorageRoot
 from tuneplane.record.files import read_json, write_json_new
+
+from hpc.errors import Refusal
 
 FOLDER: Final = "followups"
 SCHEMA: Final = "tuneplane-hpc/followup/v1"
@@ -31,11 +34,20 @@ def children(root: StorageRoot, run: RunPaths) -> list[tuple[str, RunPaths]]:
                 continue
             child = root.run(run.owner, value["exp"], value["run_id"])
             follows = read_json(child.launch)["follows"]
-            if follows["run_id"] == run.run_id and follows["action"] in ACTIONS:
-                found.append((ACTIONS.index(follows["action"]), str(value.get("at", "")), follows["action"], child))
+            if follows["run_id"] == run.run_id and follows["action"] in FOLLOWING:
+                found.append((FOLLOWING.index(follows["action"]), str(value.get("at", "")), follows["action"], child))
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return [(action, child) for _, _, action, child in sorted(found, key=lambda f: f[:2])]
+
+
+def evaluations(run: RunPaths) -> Evaluations | None:
+    """What evaluates the checkpoints of a run, None where nothing does. Raises Refusal E-SUBMIT-097 for records that are damaged."""
+    try:
+        return evaluations_of(run)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
+        message = f"what evaluates the checkpoints of {run.run_id} cannot be read: {exc}"
+        raise Refusal("E-SUBMIT-097", message, field=f"{run.root / FOLDER}") from exc
 
 
 def source_run(root: StorageRoot, run: RunPaths, launch: Mapping[str, Any]) -> RunPaths | None:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tuneplane.contract.followups import EVAL
+from tuneplane.contract.followups import CHECKPOINTS, EVAL
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
 from hpc.submit import admission, launchplan
-from hpc.submit.followups import Parent, Source, baseline_model, baseline_run, derive
+from hpc.submit.followups import EVALUATOR, Parent, Source, baseline_model, baseline_run, derive
 from hpc.submit.hub import read_pins
 from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import find_kernels
@@ -59,14 +59,15 @@ def prepare_child(around: Around, parent: Parent, action: str, source: Source, r
     root, site = around.root, around.site
     work = works(root, run)[site.admission.mode == "enforced"]
     catalogue = Catalogue.load(root)
-    evaluator = catalogue.get(parent.evaluator) if action == EVAL else None
-    baseline, more = _baseline(around, parent) if evaluator else (None, {})
+    method = {EVAL: parent.evaluator, CHECKPOINTS: EVALUATOR}.get(action)
+    evaluator = catalogue.get(method) if method else None
+    baseline, more = _baseline(around, parent) if action == EVAL else (None, {})
     derived = derive(parent, action, source, evaluator, work, baseline)
     spec = parse(derived.document)
     recipe = evaluator or catalogue.get(spec.spec.recipe.name, spec.spec.recipe.version)
     fleet, profile = parent.launch["fleet"], site.profiles[parent.launch["profiles"][0]]
     options = merged_options(spec, site, profile)
-    if faults := launchplan.limit_refusals(options, site, spec, recipe, fleet=fleet):
+    if faults := launchplan.limit_refusals(options, site, spec, recipe, fleet=fleet, swept=action == CHECKPOINTS):
         raise Refusals(faults)
     runtime_id = spec.spec.framework.runtime_id or recipe.runtime_id(spec.spec.framework.version)
     runtimes = Runtimes.load(root)

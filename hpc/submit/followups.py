@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplane.contract.evaluation import BEHAVIOUR
-from tuneplane.contract.followups import ACTIONS, BASELINE, CANDIDATE, EVAL
+from tuneplane.contract.followups import ACTIONS, BASELINE, CANDIDATE, CHECKPOINT, CHECKPOINTS, EVAL
 from tuneplane.contract.layout import RunPaths
 
 from hpc.errors import Refusal, Refusals
 from hpc.spec.refs import parse_init_from
-from hpc.submit import suites
+from hpc.submit import checkpointed, suites
 from hpc.submit.flags import JOB_SECTIONS
 
 if TYPE_CHECKING:
@@ -37,15 +37,17 @@ _SLURM: Final = (
 
 @dataclass(frozen=True)
 class Source:
-    """A run whose artefact is taken: `final` of a training, `export` of an export."""
+    """A run whose artefact is taken: `final` of a training, `export` of an export, or `checkpoint` with the `steps` of the elements."""
 
     run: RunPaths
     artefact: str
     package_digest: str
+    steps: tuple[int, ...] = ()
 
-    def as_json(self) -> dict[str, str]:
+    def as_json(self) -> dict[str, Any]:
         named = {"run_id": self.run.run_id, "exp": self.run.exp}
-        return {**named, "artefact": self.artefact, "package_digest": self.package_digest}
+        steps = {"steps": list(self.steps)} if self.steps else {}
+        return {**named, "artefact": self.artefact, "package_digest": self.package_digest, **steps}
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,13 @@ class Parent:
     @property
     def final(self) -> Source:
         return Source(self.run, "final", self.package_digest)
+
+    @property
+    def checkpoints(self) -> Source:
+        """The checkpoints that the run's own words have evaluated."""
+        wanted = self.document["spec"]["evaluation"]["on_checkpoint"]
+        steps = checkpointed.steps_of(wanted, self.launch["hyperparams"])
+        return Source(self.run, CHECKPOINT, self.package_digest, tuple(steps))
 
     @property
     def evaluation(self) -> Mapping[str, Any]:
@@ -170,10 +179,6 @@ def _data_refusals(spec: JobSpec) -> list[Refusal]:
 def _evaluation_refusals(spec: JobSpec) -> list[Refusal]:
     evaluation, where = spec.spec.evaluation, "spec.evaluation"
     out = []
-    if evaluation.on_checkpoint is not None:
-        message = "checkpoints are not evaluated while the run goes on"
-        hint = "leave it out; `tp eval run RUN` evaluates what the run left"
-        out.append(Refusal("E-SUBMIT-096", message, field=f"{where}.on_checkpoint", allowed="nothing", hint=hint))
     bare = next((gate for gate in evaluation.gates if gate.max_regression is not None), None)
     if bare is not None and not evaluation.baseline:
         message = f"the gate on {bare.metric} compares with a baseline, and none is named"
@@ -210,8 +215,10 @@ def derive(
     if evaluator is None:
         body |= {key: spec[key] for key in ("recipe", "framework", "hyperparams", "plugins") if key in spec}
     else:
-        body |= _evaluation(parent, evaluator)
+        body |= _evaluation(parent, evaluator, action)
         inputs |= {"validation": moved["validation"]} if "data" in body else {}
+        if source.steps:
+            body["slurm"] = {**body["slurm"], "array": checkpointed.array_of(list(source.steps))}
         late |= {BASELINE: baseline.as_json()} if baseline else {}
     follows = {
         "run_id": parent.run.run_id,
@@ -230,9 +237,10 @@ def name_of(exp: str, action: str) -> str:
     return f"{exp}.{action}"
 
 
-def _evaluation(parent: Parent, evaluator: Recipe) -> dict[str, Any]:
+def _evaluation(parent: Parent, evaluator: Recipe, action: str) -> dict[str, Any]:
     version = evaluator.default_version
-    evaluation = parent.evaluation
+    own = {"suites": [SUITE], **parent.document["spec"].get("evaluation", {})}
+    evaluation = checkpointed.words(own) if action == CHECKPOINTS else parent.evaluation
     named, rows = evaluation["suites"] or [SUITE], evaluator.id == EVALUATOR
     settings = {"suite": SUITE} if rows else {}
     settings |= evaluator.configured(parent.launch.get("config") or {}, version)

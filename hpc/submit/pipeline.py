@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuneplane.contract.checkpointed import Evaluations
+from tuneplane.contract.followups import CHECKPOINTS
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.digest import digest_json
 from tuneplane.record.files import read_json, write_json_new
@@ -16,11 +18,12 @@ from tuneplane.record.times import parse_utc
 
 from hpc.errors import Refusal, Refusals
 from hpc.slurm.commands import Slurm
-from hpc.submit import admission, enforce, following, package
+from hpc.submit import admission, checkpointed, enforce, following, package
 from hpc.submit.ahead import Ahead
 from hpc.submit.batchscript import Script, make_script
 from hpc.submit.data import make_ready
 from hpc.submit.dispatch import Clock, Submitted, slurm_of
+from hpc.submit.followups import name_of
 from hpc.submit.intents import IntentBook
 from hpc.submit.pieces import Piece, dispatch_whole
 from hpc.submit.prepare import Around, InProject, Prepared, prepare
@@ -43,6 +46,10 @@ def preview(around: InProject, experiment: Experiment, flags: Flags, clock: Cloc
     """What would be submitted, and its script. Writes nothing below the storage root but the user's digest cache."""
     run = new_run(around.root, around.user, experiment.name.rsplit("/", 1)[-1], clock)
     prepared = prepare(around, experiment, flags, run)
+    if wanted := checkpointed.asked(prepared.spec, prepared.recipe):
+        beside = new_run(around.root, around.user, name_of(run.exp, CHECKPOINTS), clock)
+        steps = checkpointed.steps_of(wanted.model_dump(), prepared.records["launch.json"]["hyperparams"])
+        prepared = replace(prepared, evaluations=Evaluations(beside, tuple(steps)))
     fleet = around.site.fleets[prepared.fleet]
     return prepared, make_script(
         around.root, prepared, fleet, Piece(0), nonce="0" * 16, kind=fleet.kind, cluster=fleet.cluster
@@ -131,6 +138,7 @@ def submit(
                 _check_with_slurm(slurm, around.user, prepared)
             admit(around, run, clock, queue.answer())
             planned = following.plan_all(around, run, prepared, clock, queue.answer())
+            prepared = replace(prepared, evaluations=following.evaluations(planned))
         except BaseException:
             _forget(packed.run, state)
             raise
@@ -165,6 +173,9 @@ def _check_with_slurm(slurm: Slurm, user: str, prepared: Prepared) -> None:
     faults = check_dependency(slurm, user, prepared.options)
     if "variants.json" not in prepared.records:  # an array of the user's own numbers is not renumbered for them
         faults += check_array(slurm, prepared.options)
+    if wanted := checkpointed.asked(prepared.spec, prepared.recipe):
+        steps = checkpointed.steps_of(wanted.model_dump(), prepared.records["launch.json"]["hyperparams"])
+        faults += check_array(slurm, {"array": checkpointed.array_of(steps)})
     if faults:
         raise Refusals(faults)
 

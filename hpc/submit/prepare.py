@@ -14,7 +14,7 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 
 from hpc.data.lock import LOCK_NAME, Lock
 from hpc.errors import Refusal, Refusals
-from hpc.submit import followups, launchplan, suites, sweeps
+from hpc.submit import checkpointed, followups, launchplan, suites, sweeps
 from hpc.submit.ahead import Ahead
 from hpc.submit.data import data_records
 from hpc.submit.engine import add_columns
@@ -24,6 +24,8 @@ from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import KernelRef, find_kernels
 
 if TYPE_CHECKING:
+    from tuneplane.contract.checkpointed import Evaluations
+
     from hpc.catalog.recipes import Recipe
     from hpc.catalog.runtimes import Runtime
     from hpc.project.files import Travelling
@@ -73,7 +75,9 @@ class Prepared:
     inputs_lock: Lock = field(default_factory=Lock)
     """tp.lock.json as it is to be once the job is queued."""
     after: Mapping[str, Any] = field(default_factory=dict)
-    """The job that this one waits for: `{run_id, job_id, pid?, pid_start?}`; {} for none."""
+    """The job that this one waits for: `{run_id, job_id, pid?, pid_start?}`, or `{run_id, held}` of one that lets it go; {} for none."""
+    evaluations: Evaluations | None = None
+    """What evaluates the checkpoints of this run; its script lets that go."""
 
 
 def _locked(
@@ -336,6 +340,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     _check_entry(recipe, version, experiment.rel, files)
     faults = [] if flags.no_validate else unread_keys(config, recipe, version, followups.sections(recipe))
     faults += followups.refusals(spec, recipe, options)
+    faults += checkpointed.refusals(spec, recipe, options, fleet=fleet, kind=around.site.fleets[fleet].kind)
     faults += followups.settings_refusals(trained, recipe, Catalogue.load(around.root).get)
     faults += _suite_refusals(around, experiment, spec, recipe, config, files)
     faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)

@@ -55,6 +55,7 @@ KNOWN = frozenset(
         "gpus-per-task",
         "gres",
         "gres-flags",
+        "hold",
         "hint",
         "ignore-pbs",
         "input",

@@ -20,7 +20,9 @@ from hpc.errors import Refusal, Refusals
 from hpc.spec.text import check_plain
 from hpc.submit.scriptlint import lint_script
 
-NAMES = ("train.sbatch.j2", "custom.sbatch.j2", "local.sh.j2", "functions.sh.j2")
+CHECKPOINTS = "checkpoints.sh.j2"
+"""What a script does for the evaluations of its run's checkpoints; it stands behind the settings, so that every template takes it."""
+NAMES = ("train.sbatch.j2", "custom.sbatch.j2", "local.sh.j2", "functions.sh.j2", CHECKPOINTS)
 HOLES = ("directives", "about", "settings")
 MAX_SCRIPT = 256 << 10
 _SIMPLE = re.compile(r"{{\s*([A-Za-z_][A-Za-z0-9_]*)\s*}}|{%\s*include\s+\"([A-Za-z0-9_.]+)\"\s*%}", re.ASCII)
@@ -109,9 +111,13 @@ def _jinja(root: StorageRoot | None, name: str, values: Mapping[str, str], load:
         ) from exc
 
 
-def render(root: StorageRoot | None, name: str, *, directives: str, about: str, settings: Mapping[str, str]) -> str:
-    """The finished script. Raises Refusal(s) E-SUBMIT-02x naming template and line."""
+def render(
+    root: StorageRoot | None, name: str, *, directives: str, about: str, settings: Mapping[str, str], evaluated: bool = False
+) -> str:  # fmt: skip
+    """The finished script; `evaluated` with what lets the evaluations of checkpoints go. Raises Refusal(s) E-SUBMIT-02x naming template and line."""
     values = {"directives": directives, "about": check_plain(about, "about"), "settings": settings_text(settings)}
+    if evaluated:
+        values["settings"] += f"\n\n{find(root, CHECKPOINTS).text()}"
 
     def load(wanted: str) -> str | None:
         return find(root, wanted).text() if wanted in NAMES else None

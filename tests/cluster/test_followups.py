@@ -24,6 +24,21 @@ eval:
   gates: [{{metric: behaviour/exact_match, {bound}}}, {{metric: behaviour/score, max_regression: 0}}]
 behaviour: {{max_new_tokens: 4, batch_size: 8}}
 """
+CURVE = """\
+eval:
+  on_checkpoint: {every_steps: 2, suites: [behaviour], limit: 4}
+behaviour: {max_new_tokens: 4, batch_size: 8}
+"""
+WAITS = """\
+    inner = method.step
+    def step(engine, number, rate):
+        while number == 5 and warning.given() is None:
+            __import__("time").sleep(0.1)
+        return inner(engine, number, rate)
+    method.step = step
+    progress = loop.run(resumed)
+"""
+"""A training that goes on with step 5 when it is stopped."""
 LEARNT = {
     "max_steps": 120, "save_steps": 0, "seed": 5, "max_length": 64, "zero_stage": 1, "micro_batch_size": 4, "learning_rate": 0.004,
     "log_steps": 20,
@@ -45,7 +60,8 @@ class Judged:
 
 
 class Trainings:
-    """`good` learns eight sums by heart and keeps its gates; `planted` is an adapter with a bound that nobody keeps; `failed` cannot train."""
+    """`good` learns eight sums by heart and keeps its gates; `planted` is an adapter with a bound that nobody keeps; `failed` cannot train;
+    `curve` has its checkpoints evaluated, and never comes to the last."""
 
     def __init__(self, lab: Lab, who: Person) -> None:
         self.lab, self.who = lab, who
@@ -53,17 +69,23 @@ class Trainings:
         with open(lab.root.cache / "sums.jsonl", encoding="utf-8") as stream:
             rows.write_text("".join(list(stream)[:8]), "utf-8")
         self.rows = str(rows)
-        self._experiment("good", "min: 0.7")
-        self._experiment("planted", "max: -1")
+        self._experiment("good", CONFIG.format(bound="min: 0.7"))
+        self._experiment("planted", CONFIG.format(bound="max: -1"))
+        program = self._experiment("curve", CURVE) / "train.py"
+        text = program.read_text("utf-8")
+        assert text.count("    progress = loop.run(resumed)\n") == 1
+        program.write_text(text.replace("    progress = loop.run(resumed)\n", WAITS), "utf-8")
         lab.sh(who, "git add -A && git commit -q -m 'Two experiments with gates'")
+        self.curve = self._submit("curve", lora_rank=0, max_steps=6, save_steps=2, keep_checkpoints=1)
         self.failed = self._submit("sums", lora_rank=0, max_length=8, then=("--then", "export"))
         self.good = Judged(*self._submit("good", lora_rank=0))
         self.planted = Judged(*self._submit("planted", lora_rank=8, max_steps=10))
 
-    def _experiment(self, name: str, bound: str) -> None:
+    def _experiment(self, name: str, config: str) -> Path:
         self.lab.tp(self.who, "new", name, "--from", "sums")
         path = self.lab.project(self.who) / "experiments" / name / "config.yaml"
-        path.write_text(path.read_text("utf-8") + CONFIG.format(bound=bound), "utf-8")
+        path.write_text(path.read_text("utf-8") + config, "utf-8")
+        return path.parent
 
     def _submit(self, exp: str, *, then: tuple[str, ...] = (), **settings: Any) -> list[Run]:
         flags = [
@@ -180,3 +202,36 @@ def test_p15_what_waits_for_a_failed_run_is_ended_by_slurm_and_says_why(
     stopped = lab.tp(alice, "job", "stop", run.id, "--json", code=None)
     if stopped.code == 0:
         assert [line.split()[1].rstrip(":") for line in stopped.json["followups"]] == [export.id]
+
+
+def test_checkpoints_are_evaluated_while_the_run_goes_on_and_what_never_comes_is_cancelled(
+    lab: Lab, alice: Person, trainings: Trainings
+) -> None:
+    run, evaluations = trainings.curve
+    elements = [evaluations.paths.element(n) for n in range(3)]
+    until("steps 2 and 4 are evaluated", lambda: all(e.report.exists() for e in elements[:2]), seconds=300)
+    assert status(lab, alice, run)["state"] == "running"
+    last = lab.tp(alice, "eval", "ls", run.id, "--json").json["checkpoints"]["steps"][2]
+    assert (last["step"], last["state"], last["held"]) == (6, "queued", True)
+    lab.tp(alice, "job", "stop", run.id)
+    assert run.wait_end()["class"] == "cancelled", run.story()
+    until(
+        "the last is cancelled",
+        lambda: not lab.cluster.job_state(f"{evaluations.job_id}_2").startswith("PEND"),
+        seconds=60,
+    )
+    rows = lab.tp(alice, "eval", "ls", run.id, "--json").json["checkpoints"]["steps"]
+    assert [(r["step"], r["state"], r["mark"]) for r in rows] == [
+        (2, "done", "released"),
+        (4, "done", "released"),
+        (6, "cancelled", "cancelled"),
+    ]
+    assert [(r["tier"], set(r["metrics"]) >= {"score", "exact_match"}) for r in rows[:2]] == [("screening", True)] * 2
+    for step, element in zip((2, 4), elements, strict=False):
+        late = json.loads((element.attempt(0).root / "late.json").read_text("utf-8"))["inputs"]["candidate"]
+        assert (late["run_id"], late["step"]) == (run.id, step)
+        assert sorted(p.name for p in element.attempt(0).out.iterdir() if p.name.startswith(".")) == []
+    # Step 2 was kept for its evaluation beside the one newest that stays; both went when they had been read.
+    assert [p.name for p in sorted(run.paths.checkpoints.glob("step-*"))] == ["step-000000005"]
+    found = lab.tp(alice, "runs", "audit", evaluations.id, "--json", code=None).json
+    assert [f for f in found["findings"] if f["level"] == "tampered"] == []

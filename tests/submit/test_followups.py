@@ -220,7 +220,7 @@ def test_what_cannot_follow_is_refused_before_anything_is_written(lab: Lab) -> N
         ("E-EVAL-065", "spec.evaluation.gates[1].min"),
     ]  # fmt: skip
     config(evaluation.format("behaviour", "on_checkpoint: {every_steps: 100}"))
-    assert ("E-SUBMIT-096", "spec.evaluation.on_checkpoint") in lab.refused()
+    assert ("E-SUBMIT-098", "spec.evaluation.on_checkpoint") in lab.refused()
     config(evaluation.format("behaviour", "gates: [{metric: score, max_regression: 0.02}]"))
     assert ("E-SUBMIT-096", "spec.evaluation.baseline") in lab.refused()
     config("behaviour: {max_new_tokns: 8, max_new_tokens: many}\n")

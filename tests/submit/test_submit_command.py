@@ -187,7 +187,7 @@ def test_an_admins_template_shows_in_the_dry_run_and_a_bad_one_is_refused(lab: L
     assert (done.returncode, error["code"]) == (1, "E-SUBMIT-024")
     assert error["field"].startswith(f"{copy}:")
     copy.write_text(lab.tp("template", "show", "--shipped", "train.sbatch.j2").stdout)
-    assert lab.tp("template", "lint").stdout == "4 templates: no fault\n"
+    assert lab.tp("template", "lint").stdout == "5 templates: no fault\n"
     assert {t["name"]: t["site"] for t in json.loads(lab.tp("template", "ls", "--json").stdout)}[
         "train.sbatch.j2"
     ] is True

@@ -1,0 +1,60 @@
+"""The evaluations of a run's checkpoints as `tp eval ls RUN` and `tp job status` show them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+from tuneplane.contract.layout import RunPaths
+
+from hpc.cli.context import table
+from hpc.spec.text import escaped
+
+if TYPE_CHECKING:
+    from hpc.cli.desk import Desk
+    from hpc.evaluate.checkpoints import Row
+
+
+def checkpoints(desk: Desk, run: RunPaths) -> tuple[RunPaths, list[Row]] | None:
+    """(their run, a row a step); None for a run whose checkpoints nobody evaluates. Raises Refusal E-SUBMIT-097 for damaged records."""
+    from hpc.evaluate.checkpoints import rows
+    from hpc.runs.arrays import elements
+    from hpc.submit.followlist import evaluations
+
+    found = evaluations(run)
+    if found is None:
+        return None
+    facts, _ = desk.state(found.run)
+    states = elements(facts, desk.asker.look(facts), time.time()) if facts.submissions else {}
+    return found.run, rows(run, found, states)
+
+
+def as_json(found: tuple[RunPaths, list[Row]] | None) -> dict[str, Any] | None:
+    return (
+        {"run_id": found[0].run_id, "exp": found[0].exp, "steps": [row.as_json() for row in found[1]]}
+        if found
+        else None
+    )
+
+
+def print_steps(found: tuple[RunPaths, list[Row]]) -> None:
+    """The table of the steps, and where one of them is looked at."""
+    run, rows = found
+    lines = [[str(row.step), _state(row), _text(row.result.get("suite")), _text(row.score), _tier(row)] for row in rows]
+    click.echo(table(lines, ["STEP", "STATE", "SUITE", "SCORE", ""]))
+    click.echo(f"checkpoints of {run.run_id}: element n of its array is row n; they inform and decide nothing")
+
+
+def _state(row: Row) -> str:
+    if row.held:
+        return "waits for its checkpoint"
+    return f"{row.state}: its checkpoint never came" if row.mark == "cancelled" else row.state
+
+
+def _tier(row: Row) -> str:
+    return "of a sample of the rows" if row.result.get("tier") == "screening" else ""
+
+
+def _text(value: Any) -> str:
+    return escaped("-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value))
