@@ -96,6 +96,11 @@ class Recipe:
         return list(self.typed.adapter_options.required_inputs)
 
     @property
+    def numbers(self) -> list[str]:
+        """What its lines of metrics.jsonl hold, as the recipe declares it: names, and patterns with `*`. Empty where it says nothing."""
+        return sorted({name for names in self.typed.metrics.aliases.values() for name in names})
+
+    @property
     def requires_core(self) -> str:
         return self.typed.requires.core
 

@@ -330,7 +330,8 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     hyperparams = {**recipe.configured(config, version), **parse_settings(list(flags.settings))}
     hyperparams, unfit = sweeps.begin(flags.sweep, recipe, version, hyperparams)
     trained, left_out = sweeps.alone(flags.sweep, config)
-    warnings += left_out
+    unwritten, doubtful = sweeps.metric_refusals(flags.sweep, recipe, version, experiment.path)
+    warnings += [*left_out, *doubtful]
     spec = parse(document(flags, trained, locked, placement, hyperparams))
     fleet = fleet_of(around.site, placement)
     profiles = tuple(around.site.profiles[p.profile] for p in placement.pools)
@@ -345,7 +346,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     faults += _suite_refusals(around, experiment, spec, recipe, config, files)
     faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
     faults += launchplan.limit_refusals(options, around.site, spec, recipe, fleet=fleet, swept=bool(flags.sweep))
-    faults += unfit
+    faults += [*unfit, *unwritten]
     if faults:
         raise Refusals(faults)
     carried = carry(around.root, around.site, spec, job_facts(spec, recipe, around.site, fleet))

@@ -1,9 +1,12 @@
-"""What a sweep adds to a submission: its table of variants, from flags and `sweep:` of config.yaml, and the judgement on it. Pure."""
+"""What a sweep adds to a submission: its table of variants, from flags and `sweep:` of config.yaml, and the judgement on it."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplane.contract.sweeps import RECORD, Stopping, Sweep
@@ -142,6 +145,40 @@ def begin(
         message = f"{recipe.id} gives its framework its settings when the package is made, one set a job"
         return dict(given), [Refusal("E-SWEEP-012", message, field="sweep", found=recipe.id)]
     return base, variant_refusals(sweep, recipe, version, base)
+
+
+def metric_refusals(
+    table: Mapping[str, Any], recipe: Recipe, version: str, experiment: Path
+) -> tuple[list[Refusal], list[str]]:
+    """Why no run has the number that decides who goes on, and what is only said: a program that was edited may write what its recipe does not.
+
+    A table of another form is refused elsewhere, and a recipe that declares no numbers cannot be asked.
+    """
+    name = str((table.get("stopping") or {}).get("metric") or "")
+    declared = recipe.numbers
+    if not name or not declared or any(fnmatchcase(name, pattern) for pattern in declared):
+        return [], []
+    if _edited(recipe, version, experiment):
+        return [], [
+            f"{recipe.id} writes no {name!r}; the experiment's own program has to, or the first rung ends the run"
+        ]
+    meant = recipe.typed.metrics.aliases.get(name) or difflib.get_close_matches(name, declared, 1)
+    hint = f"Did you mean {meant[0]}?" if meant else ""
+    message = f"{recipe.id} writes no such number"
+    return [
+        Refusal(
+            "E-SWEEP-005", message, field="early_stopping.metric", found=name, allowed=", ".join(declared), hint=hint
+        )
+    ], []
+
+
+def _edited(recipe: Recipe, version: str, experiment: Path) -> bool:
+    """Whether the experiment's program is another than the recipe's."""
+    point = recipe.entrypoint(version)
+    if point.kind != "experiment":
+        return False
+    own, theirs = experiment / point.value, recipe.template / point.value
+    return not (own.is_file() and theirs.is_file()) or own.read_bytes() != theirs.read_bytes()
 
 
 def alone(table: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:

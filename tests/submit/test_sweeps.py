@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from tuneplane.contract.sweeps import Stopping, Sweep
 
+from hpc.catalog.recipes import load_recipe
 from hpc.errors import Refusal, Refusals
 from hpc.submit.package import discard
 from hpc.submit.pieces import LONGEST, STRIDE, Piece, pieces_of
-from hpc.submit.sweeps import Asked, plan, table_refusals
+from hpc.submit.sweeps import Asked, metric_refusals, plan, table_refusals
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sif"))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -284,3 +285,48 @@ def test_a_sites_template_without_the_offset_is_refused(lab: tuple[Lab, Any]) ->
     )
     (error,) = json.loads(sweep(made, "-g", heights(15), ok=False).stdout)["errors"]
     assert (error["code"], error["field"], made.runs()) == ("E-SUBMIT-024", str(own), [])
+
+
+class TestMetric:
+    """A number that no run has would be seen at the first rung only, by every element."""
+
+    SFT = Path(__file__).parents[2] / "recipes/deepspeed/sft"
+
+    @pytest.fixture
+    def experiment(self, tmp_path: Path) -> Path:
+        shutil.copytree(self.SFT / "template", tmp_path / "exp")
+        return tmp_path / "exp"
+
+    def refusals(self, metric: str, experiment: Path, folder: Path = SFT) -> tuple[list[Refusal], list[str]]:
+        table = Sweep(({"a": 1}, {"a": 2}), Stopping(metric, "min", (5,), 2)).as_json()
+        return metric_refusals(table, load_recipe(folder), "", experiment)
+
+    @pytest.mark.parametrize(
+        ("metric", "meant"),
+        [("validaton_loss", "validation_loss"), ("eval/loss", "validation_loss"), ("Loss", "loss"), ("zebra", "")],
+    )
+    def test_a_number_that_the_recipe_does_not_write_is_refused_before_the_queue(
+        self, metric: str, meant: str, experiment: Path
+    ) -> None:
+        (fault,), notes = self.refusals(metric, experiment)
+        assert (fault.code, fault.field, fault.found, notes) == ("E-SWEEP-005", "early_stopping.metric", metric, [])
+        assert fault.allowed == "elapsed_s, grad_norm, loss, lr, mfu, tokens, tokens_per_s, validation_loss"
+        assert fault.hint == (f"Did you mean {meant}?" if meant else fault.kind.mend)
+
+    def test_what_it_writes_is_taken_and_names_that_are_not_known_before_by_their_pattern(
+        self, experiment: Path
+    ) -> None:
+        assert self.refusals("validation_loss", experiment) == ([], [])
+        grpo = self.SFT.parent / "grpo"
+        assert self.refusals("reward_mine", grpo / "template", grpo) == ([], [])
+        assert metric_refusals({}, load_recipe(self.SFT), "", experiment) == ([], [])
+
+    def test_an_edited_program_may_write_numbers_of_its_own(self, experiment: Path) -> None:
+        with open(experiment / "train.py", "a") as stream:
+            stream.write("# mine\n")
+        faults, (note,) = self.refusals("mine", experiment)
+        assert (faults, note.startswith("deepspeed/sft writes no 'mine';")) == ([], True)
+
+    def test_a_recipe_that_declares_nothing_cannot_be_asked(self, experiment: Path) -> None:
+        shutil.copytree(CURVE, experiment.parent / "curve")
+        assert self.refusals("height", experiment, experiment.parent / "curve") == ([], [])

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import yaml
 from warm import WarmProcess, WarmServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,4 +230,18 @@ class Run:
         attempt = self.start(world)
         codes = attempt.wait(timeout_s)
         assert codes == [0] * world, f"exit codes {codes}\n{attempt.log(0)[-4000:]}"
+        self._assert_declared(attempt)
         return attempt
+
+    def _assert_declared(self, attempt: Attempt) -> None:
+        """The numbers of metrics.jsonl are those that the recipe declares, neither more nor fewer."""
+        recipe = self.entry.parents[1] / "recipe.yaml"
+        lines = [json.loads(line) for line in (attempt.out / "metrics.jsonl").read_text().splitlines()]
+        if not recipe.is_file() or not lines:
+            return  # an entry that a test edited, or an attempt that had nothing left to do
+        written = {name for line in lines for name in line} - {"step", "total_steps", "time"}
+        declared = {n for names in yaml.safe_load(recipe.read_text())["metrics"]["aliases"].values() for n in names}
+        assert {n for n in written if not any(fnmatchcase(n, d) for d in declared)} == set()
+        missing = {d for d in declared if not any(fnmatchcase(n, d) for n in written)}
+        missing -= {"mfu", "kl"}  # where a device's peak is known; grpo's with beta
+        assert {d for d in missing if self.validation or not d.startswith("validation_")} == set()
