@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tuneplane.evaluation import benchmark_settings
 from tuneplane.evaluation.metrics import Scoring
 from tuneplane.evaluation.settings import FIELDS, parse, settings_digest
 from tuneplane.training.refusals import Refused
@@ -62,7 +63,7 @@ def test_the_digest_covers_what_answers_and_scores_depend_on_and_nothing_else() 
 
 def test_the_page_lists_the_settings() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/evaluation.md").read_text(encoding="utf-8")
-    for field in FIELDS:
-        default = "`*`" if field.default == "*" else field.default
+    for field in (*FIELDS, *benchmark_settings.FIELDS):
+        default = "`*`" if field.default == "*" else "false" if field.default is False else field.default
         allowed = field.allowed.replace("|", "\\|")
         assert f"| `{field.name}` | {allowed} | {default} | {field.doc} |" in page
