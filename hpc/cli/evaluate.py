@@ -26,7 +26,8 @@ _PATH = GivenPath()
 
 
 class _ReportPath(GivenPath):
-    """A report's folder or file, or the id of the evaluation run that made it: the newest attempt's. RUN/SUITE names one of several suites."""
+    """A report's folder or file, or the id of the evaluation run that made it: the newest attempt's. RUN/SUITE names one of several suites,
+    RUN/N the element of an array, as that of a checkpoint."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = super().convert(value, param, ctx)
@@ -36,12 +37,14 @@ class _ReportPath(GivenPath):
         from hpc.runs.find import resolve
         from hpc.runs.records import numbers
 
-        run = resolve(storage_root(), path.parts[0], current_user())
+        run, inside = resolve(storage_root(), path.parts[0], current_user()), path.parts[1:]
+        if inside and inside[0].isascii() and inside[0].isdecimal() and run.array.is_dir():
+            run, inside = run.element(int(inside[0])), ()
         attempts = numbers(run.attempts)
         if not attempts:
             return path
         out = run.attempt(attempts[-1]).out
-        return out / SUITES_FOLDER / path.parts[1] if len(path.parts) > 1 else out
+        return out / SUITES_FOLDER / inside[0] if inside else out
 
 
 _REPORT = _ReportPath()
@@ -49,7 +52,7 @@ _REPORT = _ReportPath()
 
 @click.group("eval", context_settings=SETTINGS)
 def evaluation() -> None:
-    """Evaluations: run, ls, show, compare, gate. A report is its folder or file, or the run that made it (RUN/SUITE)."""
+    """Evaluations: run, ls, show, compare, gate. A report is its folder or file, or the run that made it (RUN/SUITE, RUN/N)."""
 
 
 evaluation.add_command(run_evaluation)

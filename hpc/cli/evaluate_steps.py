@@ -41,9 +41,12 @@ def as_json(found: tuple[RunPaths, list[Row]] | None) -> dict[str, Any] | None:
 def print_steps(found: tuple[RunPaths, list[Row]]) -> None:
     """The table of the steps, and where one of them is looked at."""
     run, rows = found
-    lines = [[str(row.step), _state(row), _text(row.result.get("suite")), _text(row.score), _tier(row)] for row in rows]
-    click.echo(table(lines, ["STEP", "STATE", "SUITE", "SCORE", ""]))
-    click.echo(f"checkpoints of {run.run_id}: element n of its array is row n; they inform and decide nothing")
+    lines = [
+        [str(row.step), f"{run.run_id}/{row.element}", _state(row), _text(row.result.get("suite")), _text(row.score), _tier(row)] for row in rows
+    ]  # fmt: skip
+    click.echo(table(lines, ["STEP", "RUN", "STATE", "SUITE", "SCORE", ""]))
+    done = next((row.element for row in rows if row.result), "N")
+    click.echo(f"they inform and decide nothing; one of them: tp eval show {run.run_id}/{done}")
 
 
 def _state(row: Row) -> str:

@@ -54,7 +54,7 @@ def report(run: str, element: int | None, page: Path | None, no_accounting: bool
 
 def gathered(desk: Desk, run: RunPaths, element: int | None = None, *, accounting: bool = True) -> dict[str, Any]:
     """The document of a run with its state, quick audit, verdict and follow-ups. Raises Refusal E-RUNS-*."""
-    from hpc.cli import followview
+    from hpc.cli import evaluate_steps, followview
     from hpc.runs.audit import audit
     from hpc.runs.dossier import Accounting, dossier
 
@@ -62,12 +62,14 @@ def gathered(desk: Desk, run: RunPaths, element: int | None = None, *, accountin
     figures = _accounting(desk, facts, element) if accounting else Accounting()
     followers = followview.followups(desk, run)
     verdict = followview.verdict(desk, run, followers)
+    steps = evaluate_steps.checkpoints(desk, run) if followers else None
     return {
         **dossier(facts, figures, element),
         "state": runview.run_json(run, state),
         "audit": f"{audit(run, deep=False).verdict} (quick)",
         "verdict": verdict.as_json() if verdict else None,
         "followups": followers,
+        **({"checkpoints": evaluate_steps.as_json(steps)} if steps else {}),
     }
 
 
@@ -102,6 +104,9 @@ def _text(document: dict[str, Any]) -> str:
         (f"attempt {a['attempt']}", f"{a['class'] or 'goes on'}  {', '.join(a['hosts'])}") for a in document["attempts"]
     ]
     rows += [(f["action"], f"{f['run_id']}  {f['state']}") for f in document["followups"]]
+    for step in (document.get("checkpoints") or {}).get("steps", ()):
+        if step["metrics"]:
+            rows.append((f"step {step['step']}", f"score {_known(step['metrics'].get('score'))} ({step['tier']})"))
     rows.append(("provenance", document["origin_is"]))
     rows += [(f"  {name}", _known(value)) for name, value in _flat(document["origin"])]
     return "\n".join([*map(escaped, lines), *(escaped(f"  {name:<14} {text}") for name, text in rows)])

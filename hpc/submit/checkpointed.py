@@ -83,7 +83,8 @@ def refusals(spec: JobSpec, recipe: Recipe, options: Mapping[str, Any], *, fleet
         out.append(no("a checkpoint is evaluated once", "repetitions", wanted.repetitions, "1"))
     suites = wanted.suites or spec.spec.evaluation.suites
     if odd := [suite for suite in suites if suite not in SUITES]:
-        out.append(no("is not asked of a checkpoint", "suites", ", ".join(odd), ", ".join(SUITES)))
+        hint = f"on_checkpoint: {{suites: [{SUITES[0]}]}}; benchmarks are asked of what the run left"
+        out.append(no("is not asked of a checkpoint", "suites", ", ".join(odd), ", ".join(SUITES), hint))
     if out or spec.spec.data.validation is None:
         return out + ([] if out else _rows())
     try:

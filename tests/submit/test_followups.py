@@ -330,3 +330,50 @@ class TestOnSlurm:
         retried = lab.json("job", "retry", followed["run_id"])
         assert f"afterok:{value['job_id']}" in (lab.run(followed).batch / "1.sh").read_text()
         assert retried["job_id"] != value["job_id"]
+
+    def test_evaluations_of_checkpoints_are_one_held_array_that_the_runs_own_script_knows(
+        self, lab: Lab, slurm: Any
+    ) -> None:
+        if "deepspeed-0.19.8" not in lab.tp("runtime", "ls").stdout:
+            lab.tp("runtime", "add", "deepspeed-0.19.8", str(lab.storage.parent / "general.sif"), "--copy")
+        exp = f"{lab.exp}c"
+        lab.tp("new", exp, "--method", "deepspeed/sft")
+        model, rows = lab.storage.parent / "model", lab.storage.parent / "rows.jsonl"
+        model.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            (model / name).write_text("{}")
+        rows.write_text('{"prompt": "1+1", "completion": "2"}\n')
+        config = f"eval: {{on_checkpoint: {{every_steps: 20, suites: [behaviour]}}}}\nmodel: {{base: {model}}}\n"
+        config += f"data: {{train: {{path: {rows}}}, validation: {{path: {rows}}}}}\n"
+        lab.write(f"../{exp}/config.yaml", config)
+        words = (exp, "--profile", "h200:8", "--set", "max_steps=60", "--set", "save_steps=10")
+        done = lab.json("submit", *words)
+        (followed,) = done["followups"]
+        run, child = lab.run(done), lab.run(followed)
+        assert (followed["action"], followed["exp"], followed["after"]) == (
+            "checkpoints",
+            f"{exp}.checkpoints",
+            run.run_id,
+        )
+        own, beside = (run.batch / "0.sh").read_text(), (child.batch / "0.sh").read_text()
+        assert f"export TP_EVALUATIONS_DIR={child.root}\n" in own
+        assert "export TP_EVALUATED_STEPS='20 40 60'\n" in own
+        assert "#SBATCH --hold\n" not in own
+        assert {"#SBATCH --hold", "#SBATCH --array=0-2%1", "#SBATCH --nodes=1", "#SBATCH --gres=gpu:h200:1"} <= set(
+            beside.splitlines()
+        )
+        assert "EVALUATED" not in beside
+        assert "--dependency" not in beside
+        assert [lab.json("again", r.run_id)["verdict"] for r in (run, child)] == ["identical", "identical"]
+        listed = lab.json("eval", "ls", run.run_id)["checkpoints"]
+        assert (listed["run_id"], [s["step"] for s in listed["steps"]]) == (child.run_id, [20, 40, 60])
+        # A run that never began can let nobody go: what waits for it is stopped with it, and a retry brings both back.
+        assert lab.json("job", "stop", run.run_id)["followups"] == [
+            f"checkpoints {child.run_id}: job {followed['job_id']} is cancelled"
+        ]
+        again = lab.json("job", "retry", run.run_id)
+        assert [(f["action"], f["run_id"], f["fault"]) for f in again["followups"]] == [
+            ("checkpoints", child.run_id, None)
+        ]
+        assert "export TP_EVALUATED_STEPS='20 40 60'\n" in (run.batch / "1.sh").read_text()
+        assert "#SBATCH --hold\n" in (child.batch / "1000.sh").read_text()

@@ -1,0 +1,38 @@
+"""What became of each checkpoint that a run has evaluated, from marks, states and reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tuneplane.contract.checkpointed import Evaluations
+from tuneplane.contract.layout import StorageRoot
+
+from hpc.evaluate.checkpoints import rows
+from hpc.runs.state import RunState
+
+
+def test_each_step_says_whether_it_waits_for_its_checkpoint_was_asked_or_never_came(tmp_path: Path) -> None:
+    root = StorageRoot(tmp_path)
+    run, beside = root.run("alice", "sums", "run-0001"), root.run("alice", "sums.checkpoints", "run-0002")
+    run.evaluations.mkdir(parents=True)
+    for name, word in (("7_0", "released"), ("7_1", "released"), ("7_4", "cancelled"), ("7_5", "cancelled")):
+        (run.evaluations / name).write_text(f"{word} 2026-03-01T12:00:00Z\n")
+    (run.checkpoints / "step-000000030").mkdir(parents=True)
+    (run.checkpoints / "step-000000030/manifest.json").write_text("{}")
+    report = beside.element(0).report
+    report.parent.mkdir(parents=True)
+    result = {"suite": "behaviour", "tier": "screening", "metrics": {"score": 0.25}}
+    report.write_text(json.dumps({"result": result}))
+    queued = RunState("queued", "squeue", "")
+    states = {0: RunState("done", "own record", ""), 1: queued, 4: RunState("cancelled", "sacct", ""), 5: queued}
+    found = rows(run, Evaluations(beside, (10, 20, 30, 40, 50, 60)), states)
+    # 30 is published and not let go yet; Slurm knows nothing of what waits in one rest, and less of what never began.
+    assert [(row.step, row.state, row.held, row.mark) for row in found] == [
+        (10, "done", False, "released"), (20, "queued", False, "released"), (30, "queued", False, ""), (40, "queued", True, ""),
+        (50, "cancelled", False, "cancelled"), (60, "cancelled", False, "cancelled"),
+    ]  # fmt: skip
+    assert (found[0].score, found[1].score) == (0.25, None)
+    assert found[0].as_json() == {
+        "step": 10, "element": 0, "state": "done", "held": False, "mark": "released", **result,
+    }  # fmt: skip
