@@ -7,6 +7,7 @@
     blob        files of the cache that no commit leads to
     run         packages that were made and never submitted
     admitted    the service user's copies of such packages
+    checkpoint  checkpoints of runs that have ended, kept for an evaluation that has ended, too
 
 Nothing younger than MIN_AGE_S is touched, commits not before `keep_s`. What others could be writing, and what cannot be read, stays.
 """
@@ -20,7 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplane.contract.checkpointed import evaluations_of, name_of, pinned
 from tuneplane.contract.layout import RUN_ID, RunPaths, StorageRoot
+from tuneplane.record.files import read_json
 
 from hpc.data.gc_marks import Marks, marks
 from hpc.data.hub_claims import is_stale_claim
@@ -71,6 +74,7 @@ def survey(root: StorageRoot, *, now_s: float, keep_s: float = KEEP_S) -> Survey
     out.items += _litter(root, now_s)
     out.items += _unsubmitted(root, now_s)
     out.items += _unsubmitted_copies(root, now_s)
+    out.items += _evaluated(root, now_s)
     for folder in _names(cache.hub):
         repo = repo_of_folder(folder)
         if repo is not None:
@@ -128,6 +132,42 @@ def _unsubmitted_copies(root: StorageRoot, now_s: float) -> Iterator[Item]:
         if run.run_id in old and _never_began(run) and _no_intent(root, run.owner, run.run_id):
             path = root.admitted / run.run_id
             yield Item("admitted", path, "of a run that was never submitted", _size(path), old[run.run_id].st_uid)
+
+
+def _evaluated(root: StorageRoot, now_s: float) -> Iterator[Item]:
+    """Checkpoints that only an evaluation kept: beyond those that their run keeps, and not what another run begins with."""
+    found = [path for run in runs(root, []) if _names(run.evaluations) for path in _beyond(run)]
+    begun = {_start(run) for run in runs(root, [])} if found else set()
+    for path in found:
+        if str(path) not in begun and (told := _old(path, now_s, MIN_AGE_S)):
+            why = "its writer died" if is_litter(path.name) else "its evaluation has ended, and its run keeps others"
+            yield Item("litter" if is_litter(path.name) else "checkpoint", path, why, _size(path), told.st_uid)
+
+
+def _beyond(run: RunPaths) -> list[Path]:
+    """Such folders of a run that has ended, and what removals of them left; none where a record cannot be read."""
+    try:
+        last = max(int(name) for name in os.listdir(run.attempts) if name.isascii() and name.isdecimal())
+        ended = run.report.exists() or read_json(run.attempt(last).end)["requeue"] is False
+        keep = int(read_json(run.launch)["hyperparams"]["keep_checkpoints"])
+        asked = evaluations_of(run)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+    if not ended or asked is None:
+        return []
+    steps = [name for name in _names(run.checkpoints) if name.startswith("step-") and name[5:].isdecimal()]
+    steps.sort(key=lambda name: int(name[5:]), reverse=True)
+    held = {name_of(step) for step in pinned(run)}
+    litter = [run.checkpoints / name for name in _names(run.checkpoints) if is_litter(name)]
+    return litter + [run.checkpoints / name for name in steps[max(1, keep) :] if name not in held]
+
+
+def _start(run: RunPaths) -> str:
+    """The checkpoint that a run begins with, "" for none."""
+    try:
+        return str((read_json(run.launch).get("start") or {}).get("path", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
 
 
 def _never_began(run: RunPaths) -> bool:

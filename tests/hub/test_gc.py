@@ -246,3 +246,39 @@ def test_a_file_that_a_clean_up_takes_while_it_is_linked_is_fetched_again(
 
     monkeypatch.setattr(prefetch, "link", late)
     assert (get().folder / "config.json").read_bytes() == MODEL["config.json"]
+
+
+def test_a_checkpoint_that_only_an_evaluation_kept_goes_once_both_have_ended(
+    root: StorageRoot, look: Callable[..., Survey]
+) -> None:
+    def write(path: Path, value: object) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value))
+
+    owner = real_user().name
+    run, beside = root.run(owner, "e", "run-01ab"), root.run(owner, "e.checkpoints", "run-02ab")
+    later = root.run(owner, "f", "run-03ab")
+    for step in (2, 4, 6, 8):
+        write(run.checkpoints / f"step-00000000{step}/manifest.json", {})
+    write(run.launch, {"hyperparams": {"keep_checkpoints": 1}})
+    write(run.root / "followups/run-02ab.json", {"action": "checkpoints", "run_id": "run-02ab", "exp": "e.checkpoints"})
+    write(beside.launch, {"follows": {"run_id": "run-01ab"}, "late": {"candidate": {"steps": [2, 4, 6, 8]}}})
+    write(run.evaluations / "7_0", {})
+    for element in (0, 1, 2):
+        write(beside.element(element).attempt(0).end, {"requeue": False})
+    for one in (run, beside):
+        write(one.submissions / "0.json", {})
+    write(run.attempt(0).end, {"requeue": True})
+    assert found(look(2)) == set()
+    write(run.attempt(0).end, {"requeue": False})
+    assert found(look(0.5)) == set()
+    gone = {("checkpoint", "step-000000002"), ("checkpoint", "step-000000004"), ("checkpoint", "step-000000006")}
+    assert found(look(2)) == gone
+    # What still is asked, or begins another run, stays.
+    write(beside.element(1).attempt(1).start, {})
+    write(later.launch, {"start": {"path": str(run.checkpoints / "step-000000006")}})
+    write(later.submissions / "0.json", {})
+    assert found(look(2)) == {("checkpoint", "step-000000002")}
+    (item,) = look(2).items
+    gc.remove(root, item)
+    assert sorted(os.listdir(run.checkpoints)) == ["step-000000004", "step-000000006", "step-000000008"]

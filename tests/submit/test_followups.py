@@ -365,7 +365,7 @@ class TestOnSlurm:
         assert "EVALUATED" not in beside
         assert "--dependency" not in beside
         assert [lab.json("again", r.run_id)["verdict"] for r in (run, child)] == ["identical", "identical"]
-        listed = lab.json("eval", "ls", run.run_id)["checkpoints"]
+        listed = lab.json("eval", "ls", exp)["checkpoints"]
         assert (listed["run_id"], [s["step"] for s in listed["steps"]]) == (child.run_id, [20, 40, 60])
         # A run that never began can let nobody go: what waits for it is stopped with it, and a retry brings both back.
         assert lab.json("job", "stop", run.run_id)["followups"] == [
