@@ -74,12 +74,12 @@ def _by_hand(word: str, action: str, asked: dict[str, Any], as_json: bool) -> No
 def list_evaluations(run: str | None, exp: str, limit: int, owner: str, as_json: bool) -> None:
     """List evaluations, newest first: those that followed a run, and runs of evalkit.
 
-    With RUN those of that run, and its checkpoints by step where `on_checkpoint` has them evaluated.
+    With RUN those of that run, or of the one that it follows, and its checkpoints by step where `on_checkpoint` has them evaluated.
     """
     from hpc.cli import evaluate_steps
 
     desk = Desk(owner)
-    of = resolve(desk.root, run, desk.owner, newest=True) if run else None
+    of = evaluate_steps.trained(desk, resolve(desk.root, run, desk.owner, newest=True)) if run else None
     steps = evaluate_steps.checkpoints(desk, of) if of else None
     rows = _rows(desk, of, exp, limit)
     desk.complain()

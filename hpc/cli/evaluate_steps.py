@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from tuneplane.contract.layout import RunPaths
+from tuneplane.record.files import read_json
 
 from hpc.cli.context import table
 from hpc.spec.text import escaped
@@ -14,6 +15,15 @@ from hpc.spec.text import escaped
 if TYPE_CHECKING:
     from hpc.cli.desk import Desk
     from hpc.evaluate.checkpoints import Row
+
+
+def trained(desk: Desk, run: RunPaths) -> RunPaths:
+    """The run that a follow-up follows; any other run itself."""
+    try:
+        named = read_json(run.launch).get("follows")
+        return desk.root.run(run.owner, named["exp"], named["run_id"]) if named else run
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return run
 
 
 def checkpoints(desk: Desk, run: RunPaths) -> tuple[RunPaths, list[Row]] | None:

@@ -367,6 +367,7 @@ class TestOnSlurm:
         assert [lab.json("again", r.run_id)["verdict"] for r in (run, child)] == ["identical", "identical"]
         listed = lab.json("eval", "ls", exp)["checkpoints"]
         assert (listed["run_id"], [s["step"] for s in listed["steps"]]) == (child.run_id, [20, 40, 60])
+        assert lab.json("eval", "ls", child.run_id)["checkpoints"] == listed
         # A run that never began can let nobody go: what waits for it is stopped with it, and a retry brings both back.
         assert lab.json("job", "stop", run.run_id)["followups"] == [
             f"checkpoints {child.run_id}: job {followed['job_id']} is cancelled"
