@@ -191,6 +191,22 @@ def test_what_the_context_would_cut_is_refused_and_not_cut(base: Path, tmp_path:
     assert not (tmp_path / "out/eval_report.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        (
+            "{{ question.__class__.__mro__[1].__subclasses__() }}",
+            "E-EVAL-061 sums: a template cannot be filled in: .*unsafe",
+        ),
+        ("{{ qestion }}", "E-EVAL-061 sums: a template cannot be filled in: 'qestion' is undefined"),
+    ],
+)
+def test_a_template_reaches_for_its_row_alone(base: Path, tmp_path: Path, template: str, words: str) -> None:
+    sums = write_benchmark(tmp_path / "sums", [generation(doc_to_text=template)], {"sums": sum_rows()}, STRICT)
+    with pytest.raises(Refused, match=words):
+        run(base, sums, tmp_path / "out")
+
+
 def test_nothing_of_a_benchmark_reaches_for_a_network(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

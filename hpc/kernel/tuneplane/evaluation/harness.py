@@ -21,7 +21,7 @@ from tuneplane.evaluation.loading import Loaded
 from tuneplane.evaluation.tasks import Tasks
 from tuneplane.record.digest import digest_json
 from tuneplane.training import warning
-from tuneplane.training.refusals import Reason, Refused
+from tuneplane.training.refusals import Reason, Refused, refuse
 from tuneplane.training.rows import MAX_FAULTS
 
 BATCH = 16
@@ -92,13 +92,39 @@ class Responses:
 
 
 def ask(loaded: Loaded, tasks: Tasks, settings: Settings, responses: Responses) -> list[Answered]:
-    """Every example of every task, in the order of tasks and rows. Raises Refused E-EVAL-035, or Warned with every response kept."""
-    from lm_eval import evaluator, simple_evaluate
-    from lm_eval.tasks import TaskManager
+    """Every example of every task, in the order of tasks and rows.
+
+    Raises Refused E-EVAL-035, E-EVAL-061 (a template that cannot be filled in), or Warned with every response kept.
+    """
+    from jinja2 import TemplateError
+
+    _tame()
+    try:
+        return _ask(loaded, tasks, settings, responses)
+    except TemplateError as exc:
+        raise refuse("E-EVAL-061", f"a template cannot be filled in: {exc}", field=tasks.benchmark.name) from exc
+
+
+def _tame() -> None:
+    """lm-eval without what it would do beside asking: comments, programs that describe the machine, templates that reach into Python."""
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from lm_eval import evaluator, utils
 
     logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it comments on a model and rows that are handed over
     # It would start git, pip and nvidia-smi to describe folder and machine, which the run's own records do.
     evaluator.get_git_commit_hash, evaluator.add_env_info = (lambda: ""), (lambda _: None)
+    if not isinstance(utils.env, ImmutableSandboxedEnvironment):
+        plain = utils.env
+        utils.env = ImmutableSandboxedEnvironment(
+            loader=plain.loader, undefined=plain.undefined, keep_trailing_newline=plain.keep_trailing_newline
+        )
+        utils.env.filters.update(plain.filters)
+
+
+def _ask(loaded: Loaded, tasks: Tasks, settings: Settings, responses: Responses) -> list[Answered]:
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
     manager = TaskManager(include_defaults=False)
     built = manager.load([_config(tasks, name, settings) for name in tasks.tasks])["tasks"]
     batch = settings.batch_size or tasks.benchmark.batch_size or BATCH
