@@ -14,6 +14,7 @@ from tuneplane.record.files import read_json
 from hpc.cli.context import json_option, print_json, table
 from hpc.cli.desk import Desk
 from hpc.runs.find import resolve
+from hpc.spec.refs import is_path
 from hpc.spec.text import escaped
 
 if TYPE_CHECKING:
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @click.argument("run", metavar="RUN")
-@click.option("--baseline", default="", help="Compare with this instead: base, run/<run_id>, or a model.")
+@click.option(
+    "--baseline",
+    default="",
+    help="Compare with this instead: base, run/<run_id>, or a model; a path is meant from here.",
+)
 @click.option("--limit", type=click.IntRange(1), default=None, help="At most so many rows, drawn by the seed.")
 @json_option
 def run_evaluation(run: str, baseline: str, limit: int | None, as_json: bool) -> None:
@@ -31,8 +36,16 @@ def run_evaluation(run: str, baseline: str, limit: int | None, as_json: bool) ->
     It takes the run's export where there is one, else the model or adapter that training left. With --baseline or --limit the
     result informs and does not decide; the run's own words decide. Rows of your own are an experiment: tp new NAME --method evalkit/behaviour.
     """
-    asked: dict[str, Any] = {**({"baseline": baseline} if baseline else {}), **({"limit": limit} if limit else {})}
+    asked: dict[str, Any] = {
+        **({"baseline": from_here(baseline)} if baseline else {}),
+        **({"limit": limit} if limit else {}),
+    }
     _by_hand(run, "eval", asked, as_json)
+
+
+def from_here(baseline: str) -> str:
+    """A path as it is meant where the command is typed; the package, where it is read, lies elsewhere. References stay as they are."""
+    return os.path.abspath(os.path.expanduser(baseline)) if is_path(baseline) and "${" not in baseline else baseline
 
 
 @click.command("export")

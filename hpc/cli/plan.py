@@ -35,7 +35,8 @@ VERDICTS = {
 def plan(exp: str | None, as_json: bool, **values: Any) -> None:
     """Say what `tp submit` with the same flags would be: memory, batches, tokens, disk, time, start, and everything that would refuse it.
 
-    Writes nothing and submits nothing. Exit code 1 if the submission would be refused.
+    Submits nothing. Of what it found out it keeps, in your own state folder, the digests of inputs, which a submission then need not
+    compute, and for an hour how long others' jobs waited. Exit code 1 if the submission would be refused.
     """
     from hpc.cli.main import report
     from hpc.plan.faults import judge

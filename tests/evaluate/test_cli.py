@@ -200,3 +200,24 @@ def test_a_list_says_which_evaluation_only_informs() -> None:
     assert _cell({"verdict": "passed", "asked": {"limit": 4}}, "verdict") == "(passed) informs only"
     assert _cell({"verdict": "passed", "asked": None}, "verdict") == "passed"
     assert _cell({"verdict": None, "asked": {"limit": 4}}, "verdict") is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("./x", "{here}/x"), ("../x", "{above}/x"), ("/models/x", "/models/x"), ("~/x", "{home}/x"), ("base", "base"),
+        ("run/run-4f2a91c0", "run/run-4f2a91c0"), ("alice/toy@1", "alice/toy@1"),
+    ],
+)  # fmt: skip
+def test_a_baseline_s_path_is_meant_from_where_it_is_typed(
+    typed: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken from the run's package, where nobody has a `./x`."""
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr("hpc.cli.evaluate_run._by_hand", lambda run, action, asked, as_json: seen.append(asked))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(SystemExit):
+        main(["eval", "run", "run-4f2a91c0", "--baseline", typed])
+    here = Path.cwd()
+    assert seen == [{"baseline": meant.format(here=here, above=here.parent, home=tmp_path / "home")}]
