@@ -170,6 +170,28 @@ def test_a_warned_start_keeps_its_responses_and_the_next_one_asks_the_rest(
     assert (again["files"], again["metrics"]) == (whole["files"], whole["metrics"])
 
 
+def test_a_batch_that_does_not_fit_is_halved_and_what_was_answered_stays(
+    taught: Path, tmp_path: Path, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from lm_eval.models.huggingface import HFLM
+
+    whole, sizes = HFLM._model_generate, list[int]()
+
+    def small(self: Any, context: Any, *more: Any, **words: Any) -> Any:
+        sizes.append(len(context))
+        if len(context) > 2:
+            raise torch.cuda.OutOfMemoryError
+        return whole(self, context, *more, **words)
+
+    monkeypatch.setattr(HFLM, "_model_generate", small)
+    report = run(taught, sums_benchmark(tmp_path / "sums"), tmp_path / "out", chat_template=True, batch_size=8)
+    assert (values(report)[STRICT], sizes, len(asked)) == (0.8, [5, 4, 2, 2, 1], 5)
+    monkeypatch.setattr(HFLM, "_model_generate", lambda *_, **__: (_ for _ in ()).throw(torch.cuda.OutOfMemoryError))
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        run(taught, sums_benchmark(tmp_path / "x/sums"), tmp_path / "none", chat_template=True)
+
+
 def test_a_finished_report_stands_in_only_for_the_same_bytes(taught: Path, tmp_path: Path, asked: list[int]) -> None:
     sums = sums_benchmark(tmp_path / "sums")
     first = run(taught, sums, tmp_path / "one", chat_template=True)

@@ -21,8 +21,7 @@ from tuneplane.evaluation.loading import Loaded
 from tuneplane.evaluation.tasks import Tasks
 from tuneplane.record.digest import digest_json
 from tuneplane.training import warning
-from tuneplane.training.refusals import Reason, Refused, refuse
-from tuneplane.training.rows import MAX_FAULTS
+from tuneplane.training.refusals import refuse
 
 BATCH = 16
 _ID_DOMAIN = "tuneplane/eval-benchmark-question/v1"
@@ -125,11 +124,13 @@ def _ask(loaded: Loaded, tasks: Tasks, settings: Settings, responses: Responses)
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
+    from tuneplane.evaluation.asked import asked_model
+
     manager = TaskManager(include_defaults=False)
     built = manager.load([_config(tasks, name, settings) for name in tasks.tasks])["tasks"]
     batch = settings.batch_size or tasks.benchmark.batch_size or BATCH
     found: Any = simple_evaluate(
-        model=_model(loaded, batch, responses),
+        model=asked_model(loaded, batch, responses),
         tasks=list(built.values()),
         task_manager=manager,
         batch_size=batch,
@@ -165,63 +166,6 @@ def _config(tasks: Tasks, name: str, settings: Settings) -> dict[str, Any]:
         out["num_fewshot"] = fewshot
     out["custom_dataset"] = lambda **_: {split: datasets.Dataset.from_list(listed) for split, listed in rows.items()}
     return out
-
-
-def _model(loaded: Loaded, batch: int, responses: Responses) -> Any:
-    from lm_eval.models.huggingface import HFLM
-
-    class Asked(HFLM):  # type: ignore[misc]
-        """The loaded model; what is known already is not asked, and what is asked is kept at once."""
-
-        def get_model_info(self) -> dict[str, Any]:
-            return {}  # lm-eval would look the model up on a hub
-
-        def loglikelihood(self, requests: Any, disable_tqdm: bool = True) -> Any:
-            self._room(requests, lambda r: len(self.tok_encode(r.args[0] + r.args[1])) - 1)
-            return self._kept("loglikelihood", requests, super().loglikelihood)
-
-        def generate_until(self, requests: Any, disable_tqdm: bool = True) -> Any:
-            longest = self.max_gen_toks
-            self._room(
-                requests, lambda r: len(self.tok_encode(r.args[0])) + int(r.args[1].get("max_gen_toks", longest))
-            )
-            return self._kept("generate_until", requests, super().generate_until)
-
-        def _kept(self, kind: str, requests: Sequence[Any], ask_model: Callable[..., Any]) -> list[Any]:
-            sampled = [kind == "generate_until" and bool(r.args[1].get("do_sample")) for r in requests]
-            known = [None if s else responses.get(kind, r.args) for r, s in zip(requests, sampled, strict=True)]
-            left = [r for r, value in zip(requests, known, strict=True) if value is None]
-            responses.total += len(left)
-            fresh = iter(ask_model(left, disable_tqdm=True) if left else ())
-            found = [next(fresh) if value is None else value for value in known]
-            return [tuple(v) for v in found] if kind == "loglikelihood" else found
-
-        def _room(self, requests: Sequence[Any], tokens: Callable[[Any], int]) -> None:
-            wrong = []
-            for request in requests:
-                if (count := tokens(request)) > self.max_length:
-                    field, allowed = (
-                        f"{request.task_name}:{request.doc_id + 1}",
-                        f"{self.max_length} tokens with the answer",
-                    )
-                    wrong.append(
-                        Reason(
-                            "E-EVAL-035", "longer than the model's context allows", field, f"{count} tokens", allowed
-                        )
-                    )
-                if len(wrong) >= MAX_FAULTS:
-                    break
-            if wrong:
-                raise Refused(wrong)
-
-    model = Asked(pretrained=_plain(loaded.network), tokenizer=loaded.tokenizer, backend="causal", batch_size=batch)
-    model.set_cache_hook(responses)
-    return model
-
-
-def _plain(network: Any) -> Any:
-    """The network itself; of one with an adapter the one inside, whose layers have it."""
-    return network.get_base_model() if hasattr(network, "get_base_model") else network
 
 
 def _answered(name: str, task: Any, samples: Iterable[Mapping[str, Any]]) -> list[Answered]:
