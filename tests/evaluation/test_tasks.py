@@ -98,6 +98,18 @@ def test_a_task_that_needs_a_network_or_code_or_is_no_mean_is_refused(tmp_path: 
     assert refused(folder) == [("E-EVAL-061", f"tasks/sums.yaml: {field}")]
 
 
+def test_words_of_lm_evals_tasks_that_change_no_number_are_let_through(tmp_path: Path) -> None:
+    folder = sums_benchmark(tmp_path / "sums")
+    more = {
+        "tag": ["math"],
+        "should_decontaminate": True,
+        "doc_to_decontamination_query": "{{question}}",
+        "metadata": {"version": 3.0},
+    }
+    (folder / "tasks/sums.yaml").write_text(yaml.safe_dump({**generation(), **more}))
+    assert STRICT in told(folder)
+
+
 def test_a_function_in_yaml_is_code(tmp_path: Path) -> None:
     folder = sums_benchmark(tmp_path / "sums")
     path = folder / "tasks/sums.yaml"

@@ -10,6 +10,7 @@ over the examples of all tasks where every task gives it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -26,6 +27,10 @@ FOLDER: Final = "benchmarks"
 PACKS: Final = "tuneplane_plugins"
 """Below the package: benchmark packs, beside the other locked plugins."""
 
+UNREAD: Final = frozenset(
+    {"dataset_path", "dataset_kwargs", "tag", "should_decontaminate", "doc_to_decontamination_query"}
+)
+"""Keys of a task that lm-eval is not told: its rows are handed over, and a search for them in a training corpus needs one."""
 MEANS: Final = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match")
 """Metrics of lm-eval that are means over examples and need neither network nor code."""
 FILTERS: Final = (
@@ -35,7 +40,7 @@ OUTPUTS: Final = ("generate_until", "multiple_choice", "loglikelihood")
 _TASK_KEYS: Final = frozenset({
     "task", "task_alias", "tag", "dataset_path", "dataset_kwargs", "training_split", "validation_split", "test_split", "fewshot_split", "doc_to_text",
     "doc_to_target", "doc_to_choice", "description", "target_delimiter", "fewshot_delimiter", "fewshot_config", "num_fewshot", "metric_list",
-    "output_type", "generation_kwargs", "repeats", "filter_list", "gen_prefix", "metadata",
+    "output_type", "generation_kwargs", "repeats", "filter_list", "gen_prefix", "metadata", "should_decontaminate", "doc_to_decontamination_query",
 })  # fmt: skip
 _WHY: Final = {
     "dataset_name": "names a part of a data set on a hub, and nothing is downloaded",
@@ -49,7 +54,6 @@ _WHY: Final = {
     "use_prompt": "takes a prompt from a hub",
     "doc_to_image": "asks with images",
     "doc_to_audio": "asks with sound",
-    "should_decontaminate": "needs a corpus from elsewhere",
 }
 
 
@@ -147,6 +151,8 @@ def task_faults(value: Any, name: str) -> Iterator[Fault]:
     for key in ("doc_to_text", "doc_to_target"):
         if not isinstance(value.get(key), (str, int)):
             yield Fault(key, "is no template", value.get(key), "text")
+    if kind == "multiple_choice" and not isinstance(value.get("doc_to_choice"), (str, list, dict)):
+        yield Fault("doc_to_choice", "says no choices", value.get("doc_to_choice"), "a list, or a field or template that gives one")
 
 
 def _data_faults(task: Mapping[str, Any]) -> Iterator[Fault]:
@@ -184,9 +190,21 @@ def _metric_faults(task: Mapping[str, Any]) -> Iterator[Fault]:
         allowed = f"[{{name: …, filter: [{{function: {' | '.join(FILTERS)}, …}}]}}]"
         yield Fault("filter_list", "is no list of filters", allowed=allowed)
         return
+    yield from _pattern_faults(filters)
     names = [str(f.get("name", "")) for f in filters]
     if len(set(names)) < len(names) or not all(METRIC_KEY.fullmatch(n) and "," not in n for n in names):
         yield Fault("filter_list", "has a name twice, or one that no gate could name", ", ".join(names))
+
+
+def _pattern_faults(filters: list[Mapping[str, Any]]) -> Iterator[Fault]:
+    for index, one in enumerate(filters):
+        for at, step in enumerate(one["filter"]):
+            if (pattern := step.get("regex_pattern")) is None:
+                continue
+            try:
+                re.compile(pattern)
+            except (re.error, TypeError, RecursionError, OverflowError) as exc:
+                yield Fault(f"filter_list[{index}].filter[{at}].regex_pattern", f"is no regular expression: {exc}", pattern)
 
 
 def _is_filter(value: Any) -> bool:
@@ -201,6 +219,20 @@ def _is_filter(value: Any) -> bool:
 def rows_of(task: Mapping[str, Any]) -> dict[str, str]:
     """Split → file of a task without faults."""
     return {str(k): str(v) for k, v in task["dataset_kwargs"]["data_files"].items()}
+
+
+def examples_of(task: Mapping[str, Any], rows: Mapping[str, int]) -> int:
+    """How many answered examples may stand before a question of a task without faults; `rows` counts each split's.
+
+    lm-eval takes them from the first of these that is there, and where that is what is asked leaves the question itself out.
+    """
+    listed = (task.get("fewshot_config") or {}).get("samples")
+    if task.get("fewshot_split") is None and isinstance(listed, list):
+        return len(listed)
+    asked = task.get("test_split") or task["validation_split"]
+    splits = (task.get(f"{name}_split") for name in ("fewshot", "training", "validation", "test"))
+    split = next(s for s in splits if s is not None)
+    return rows[split] - (split == asked)
 
 
 def keys_of(task: Mapping[str, Any]) -> dict[str, Direction]:

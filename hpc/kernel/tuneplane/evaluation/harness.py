@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tuneplane.contract.benchmarks import UNREAD
 from tuneplane.evaluation.benchmark_settings import Settings
 from tuneplane.evaluation.loading import Loaded
 from tuneplane.evaluation.tasks import Tasks
@@ -160,7 +161,7 @@ def _config(tasks: Tasks, name: str, settings: Settings) -> dict[str, Any]:
     import datasets
 
     rows = tasks.rows[name]
-    out = {k: v for k, v in tasks.tasks[name].items() if k not in ("dataset_path", "dataset_kwargs", "tag")}
+    out = {k: v for k, v in tasks.tasks[name].items() if k not in UNREAD}
     fewshot = settings.num_fewshot if settings.num_fewshot >= 0 else tasks.benchmark.num_fewshot
     if fewshot is not None:
         out["num_fewshot"] = fewshot
