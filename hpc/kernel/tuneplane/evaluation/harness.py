@@ -66,8 +66,8 @@ class Responses:
                 continue  # torn: the process ended while it wrote; it is asked again
         self.earlier = len(self._known)
         self._stream = open(path, "ab")  # noqa: SIM115 - open as long as the process asks
-        if self.earlier:
-            self._stream.write(b"\n")
+        if self._stream.tell():
+            self._stream.write(b"\n")  # behind a torn line
 
     @staticmethod
     def key(kind: str, args: Iterable[Any]) -> str:
