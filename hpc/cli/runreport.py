@@ -54,6 +54,8 @@ def report(run: str, element: int | None, page: Path | None, no_accounting: bool
 
 def gathered(desk: Desk, run: RunPaths, element: int | None = None, *, accounting: bool = True) -> dict[str, Any]:
     """The document of a run with its state, quick audit, verdict and follow-ups. Raises Refusal E-RUNS-*."""
+    from tuneplane.contract.followups import CHECKPOINTS
+
     from hpc.cli import evaluate_steps, followview
     from hpc.runs.audit import audit
     from hpc.runs.dossier import Accounting, dossier
@@ -62,7 +64,8 @@ def gathered(desk: Desk, run: RunPaths, element: int | None = None, *, accountin
     figures = _accounting(desk, facts, element) if accounting else Accounting()
     followers = followview.followups(desk, run)
     verdict = followview.verdict(desk, run, followers)
-    steps = evaluate_steps.checkpoints(desk, run) if followers else None
+    asked = any(f["action"] == CHECKPOINTS for f in followers)
+    steps = evaluate_steps.checkpoints(desk, run) if asked else None
     return {
         **dossier(facts, figures, element),
         "state": runview.run_json(run, state),

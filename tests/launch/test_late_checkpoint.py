@@ -139,6 +139,9 @@ def test_runs_without_such_evaluations_or_with_damaged_words_pin_nothing(run: Ru
     found = evaluations_of(run)
     assert found is not None
     assert (found.run, found.steps) == (beside(run), (20, 40, 60))
+    write(run.root / "followups/run-0001.json", "{")  # another record, damaged, takes nothing from it
+    assert evaluations_of(run) == found
+    (run.root / "followups/run-0001.json").unlink()
     write(beside(run).launch, LAUNCH | {"follows": {"run_id": "run-0009"}})
     assert (evaluations_of(run), pinned(run)) == (None, set())
     write(beside(run).launch, "{")

@@ -61,20 +61,32 @@ def steps_of(launch: Mapping[str, Any]) -> tuple[int, ...]:
 def evaluations_of(run: RunPaths) -> Evaluations | None:
     """What evaluates the checkpoints of a run, by its folder of follow-ups and their own packages; None where nothing does.
 
-    Raises OSError, ValueError, KeyError or TypeError for records that are damaged.
+    Raises OSError, ValueError, KeyError, TypeError or AttributeError for records that are damaged, where no other says it.
     """
     folder = run.root / "followups"
+    fault: Exception | None = None
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
-        said = read_json(folder / name) if name.endswith(".json") else {}
-        if said.get("action") != CHECKPOINTS:
-            continue
-        if not SEGMENT.match(said["exp"]) or not RUN_ID.match(said["run_id"]):
-            raise ValueError(f"{folder / name} names no run")
-        child = RunPaths(run.root.parent.parent / said["exp"] / said["run_id"])
-        launch = read_json(child.launch)
-        if launch["follows"]["run_id"] == run.run_id and (steps := steps_of(launch)):
-            return Evaluations(child, steps)
+        try:
+            if name.endswith(".json") and (found := _said(run, folder / name)):
+                return found
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
+            fault = exc  # another record may still say it
+    if fault is not None:
+        raise fault
     return None
+
+
+def _said(run: RunPaths, path: Path) -> Evaluations | None:
+    """The evaluations that one record of a follow-up points to; only what their own package says counts."""
+    said = read_json(path)
+    if said.get("action") != CHECKPOINTS:
+        return None
+    if not SEGMENT.match(said["exp"]) or not RUN_ID.match(said["run_id"]):
+        raise ValueError(f"{path} names no run")
+    child = RunPaths(run.root.parent.parent / said["exp"] / said["run_id"])
+    launch = read_json(child.launch)
+    steps = steps_of(launch) if launch["follows"]["run_id"] == run.run_id else ()
+    return Evaluations(child, steps) if steps else None
 
 
 def marks_of(run: RunPaths) -> dict[int, Mark]:
