@@ -176,14 +176,14 @@ KINDS: dict[str, ErrorKind] = table(
     ErrorKind(
         "E-EVAL-061",
         "a task cannot be asked here",
-        "It would need a network or code of its own, its numbers are no means over its examples, or a key of it is not read.",
+        "It would need a network or code of its own, its numbers are no means over its examples, a key, pattern or template cannot be read, or a question could stand among its own examples.",
         "Give the task whole in tasks/<suite>.yaml, with its rows as JSONL beside it: dataset_path: json, data_files: {test: rows.jsonl}.",
     ),
     ErrorKind(
         "E-EVAL-062",
         "the rows of a task cannot be read",
-        "The file is missing or empty, or a line of it is no JSON object.",
-        "Mend the file or the line that is named.",
+        "The file is missing or empty, or a line of it is no JSON object with the fields and the kinds of values of the first line.",
+        "Mend the file or the line that is named; null stands for what a row does not have.",
     ),
     ErrorKind(
         "E-EVAL-063",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import yaml
@@ -15,12 +15,13 @@ from tuneplane.contract.benchmarks import (
     Measured,
     declaration_faults,
     declared,
+    fewshot_of,
     measured,
-    rows_of,
     task_faults,
 )
 
 from hpc.errors import Refusal, Refusals
+from hpc.plugins.benchmark_rows import row_faults
 from hpc.plugins.forms import Form, shown
 from hpc.plugins.opening import open_form
 from hpc.plugins.tree import Tree
@@ -92,8 +93,8 @@ Read = Callable[[str], bytes]
 """A file of a benchmark's folder by its path. Raises FileNotFoundError."""
 
 
-def read_benchmark(name: str, read: Read, where: str) -> dict[str, Measured]:
-    """Every number that a benchmark gives. `where` starts the fields of refusals.
+def read_benchmark(name: str, read: Read, where: str, shots: int = -1) -> dict[str, Measured]:
+    """Every number that a benchmark gives. `where` starts the fields of refusals; `shots` is what `num_fewshot` was set to, -1 for nothing.
 
     Raises Refusals: E-PLUGIN-06x for the declaration, E-SUBMIT-096 for a runner that nothing here is, E-EVAL-060 … 062 for the numbers, tasks
     and their rows; all at once.
@@ -115,7 +116,7 @@ def read_benchmark(name: str, read: Read, where: str) -> dict[str, Measured]:
     for suite in benchmark.suites if not faults else ():
         tasks[suite] = _task(suite, read, faults)
     if not faults:
-        faults += [f for task in tasks.values() for f in _missing_rows(task, read)]
+        faults += [f for task in tasks.values() for f in row_faults(task, read, fewshot_of(benchmark, task, shots))]
     if faults:
         raise Refusals(_below(where, faults))
     try:
@@ -192,14 +193,3 @@ def _task(suite: str, read: Read, faults: list[Refusal]) -> Any:
         ]
     faults += found
     return value
-
-
-def _missing_rows(task: Mapping[str, Any], read: Read) -> Iterable[Refusal]:
-    for file in sorted(set(rows_of(task).values())):
-        try:
-            empty = not read(f"{TASKS}/{file}").strip()
-        except FileNotFoundError:
-            yield Refusal("E-EVAL-062", "is not there", field=f"{TASKS}/{file}")
-        else:
-            if empty:
-                yield Refusal("E-EVAL-062", "holds no row", field=f"{TASKS}/{file}")

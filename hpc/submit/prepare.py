@@ -257,8 +257,14 @@ def _suite_refusals(
     if recipe.id != suites.BENCHMARK and EVAL not in followups.wanted(spec, recipe):
         return []
     versions = locate(around.root, around.site, triples(spec))[1]
-    behaviour = partial(suites.behaviour_settings, config, Catalogue.load(around.root).get)
-    return suites.refusals(spec, suites.Asked(experiment.path, experiment.rel, files, versions, behaviour))
+    settings = partial(suites.settings_of, config=config, get=Catalogue.load(around.root).get)
+
+    def shots() -> int:
+        given = spec.spec.hyperparams if recipe.id == suites.BENCHMARK else settings(suites.BENCHMARK)
+        return int(given.get("num_fewshot", -1))
+
+    behaviour = partial(settings, suites.EVALUATOR)
+    return suites.refusals(spec, suites.Asked(experiment.path, experiment.rel, files, versions, behaviour, shots))
 
 
 def _inputs(

@@ -47,9 +47,9 @@ def names_of(config: Mapping[str, Any]) -> list[str]:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
-def behaviour_settings(config: Mapping[str, Any], get: Callable[[str], Recipe]) -> Mapping[str, Any]:
-    """The settings of the behaviour evaluation that a config asks for; where they are at fault, which is said elsewhere, the defaults."""
-    recipe, section = get(EVALUATOR), SECTIONS[EVALUATOR]
+def settings_of(method: str, config: Mapping[str, Any], get: Callable[[str], Recipe]) -> Mapping[str, Any]:
+    """The settings of an evaluation that a config asks for; where they are at fault, which is said elsewhere, the defaults."""
+    recipe, section = get(method), SECTIONS[method]
     version = recipe.default_version
     try:
         return recipe.resolve(recipe.configured({section: config.get(section) or {}}, version), version)
@@ -112,13 +112,15 @@ def _published(root: StorageRoot, site: Site, name: str) -> list[Version]:
 
 @dataclass(frozen=True)
 class Asked:
-    """What suites are judged by: the experiment, the files that travel, the packs that were found, and the settings of a behaviour evaluation."""
+    """What suites are judged by: the experiment, the files that travel, the packs that were found, the settings of a behaviour evaluation, and how
+    many examples were asked for before a question of a benchmark (-1: as it says itself)."""
 
     experiment: Path
     rel: str
     files: Sequence[Travelling]
     versions: Sequence[Version]
     behaviour: Callable[[], Mapping[str, Any]]
+    shots: Callable[[], int]
 
 
 def refusals(spec: JobSpec, asked: Asked) -> list[Refusal]:
@@ -181,7 +183,7 @@ def _numbers(name: str, asked: Asked) -> Numbers:
                 raise FileNotFoundError(path)
             return there[f"{base}/{path}"].read_bytes()
 
-        return read_benchmark(name, own, base)
+        return read_benchmark(name, own, base, asked.shots())
     if version is None:
         allowed = f"{BEHAVIOUR}, a folder of {asked.rel}/{FOLDER}/, or a benchmark pack"
         hint = "`tp plugin ls --capability benchmark` lists packs"
@@ -195,7 +197,7 @@ def _numbers(name: str, asked: Asked) -> Numbers:
             raise FileNotFoundError(path)
         return read_file(packed, path)
 
-    return read_benchmark(name, stored, str(version))
+    return read_benchmark(name, stored, str(version), asked.shots())
 
 
 def _gate_refusals(field: str, gate: Gate, suite: str, key: str, numbers: Numbers) -> list[Refusal]:

@@ -86,6 +86,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a typo": ({"doc_to_txt": "x"}, "doc_to_txt"),
     "no such split": ({"fewshot_split": "train"}, "fewshot_split"),
     "a filter twice": ({"filter_list": copy.deepcopy(generation()["filter_list"][:1]) + generation()["filter_list"][:1]}, "filter_list"),
+    "a pattern that is none": (
+        {"filter_list": [{"name": "a", "filter": [{"function": "regex", "regex_pattern": "([0-9"}]}]}, "filter_list[0].filter[0].regex_pattern",
+    ),
+    "a choice without choices": ({"output_type": "multiple_choice"}, "doc_to_choice"),
+    "examples elsewhere": ({"fewshot_config": {"split": "test"}}, "fewshot_config.split"),
+    "examples by code": ({"fewshot_config": {"process_docs": "f"}}, "fewshot_config.process_docs"),
+    "an unknown way to draw them": ({"fewshot_config": {"sampler": "balanced"}}, "fewshot_config.sampler"),
+    "examples that are no rows": ({"fewshot_config": {"samples": ["a"]}}, "fewshot_config.samples"),
+    "no number of examples": ({"num_fewshot": "two"}, "num_fewshot"),
     "a filter that is code": ({"filter_list": [{"name": "a", "filter": [{"function": "custom"}]}]}, "filter_list"),
 }  # fmt: skip
 
@@ -167,9 +176,82 @@ def test_a_word_that_yaml_readers_take_for_two_things_is_refused_before_the_job(
         read_benchmark("yes", lambda name: (folder / name).read_bytes(), "x")
 
 
-def test_rows_are_objects_one_a_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[]", "is no object with fields"),
+        ('{"question": "a", "answer": ', "is no JSON"),
+        ('{"question": "a"}', "has other fields than the first row"),
+        ('{"question": "a", "answer": "b", "more": 1}', "has other fields than the first row"),
+        ('{"question": "a", "answer": 7}', "answer is of another kind than in the rows before"),
+    ],
+)
+def test_rows_have_one_form_and_the_line_that_has_another_is_named(tmp_path: Path, line: str, message: str) -> None:
     folder = sums_benchmark(tmp_path / "sums")
-    assert len(read_tasks(folder).asked("sums")) == len(sum_rows())
-    (folder / "tasks/sums.jsonl").write_text('{"question": "a", "answer": "b"}\n[]\n')
-    with pytest.raises(Refused, match=r"E-EVAL-062 tasks/sums\.jsonl:2: is no object"):
+    rows = folder / "tasks/sums.jsonl"
+    rows.write_text('\n{"question": "a", "answer": null}\n{"question": "a", "answer": "b"}\n')
+    assert len(read_tasks(folder).asked("sums")) == 2
+    rows.write_text(rows.read_text() + line + "\n")
+    assert refused(folder) == [("E-EVAL-062", "tasks/sums.jsonl:4")]
+    with pytest.raises(Refused, match=rf"E-EVAL-062 tasks/sums\.jsonl:4: {message}"):
         read_tasks(folder)
+
+
+AMONG = {"test": "sums.jsonl", "examples": "examples.jsonl", "same": "sums.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("task", "shots", "field"),
+    [
+        ({}, 2, "fewshot_split"),
+        ({"fewshot_split": "same"}, 2, "fewshot_split"),
+        ({"test_split": None, "validation_split": "test", "fewshot_split": "test"}, 1, "fewshot_split"),
+        ({"fewshot_split": "test"}, len(sum_rows()), "num_fewshot"),
+        ({"fewshot_split": "examples"}, 3, "num_fewshot"),
+        ({"fewshot_config": {"samples": [{"question": "a", "answer": "b"}]}}, 2, "num_fewshot"),
+        ({}, 0, ""),
+        ({"fewshot_split": "test"}, len(sum_rows()) - 1, ""),
+        ({"fewshot_split": "examples"}, 2, ""),
+        ({"training_split": "examples"}, 2, ""),
+        ({"fewshot_config": {"samples": [{"question": "a", "answer": "b"}]}}, 1, ""),
+    ],
+)
+def test_no_question_finds_its_own_answer_among_its_examples(
+    tmp_path: Path, task: dict[str, Any], shots: int, field: str
+) -> None:
+    whole = {**generation(), "dataset_kwargs": {"data_files": AMONG}, **task}
+    rows = {
+        "sums": sum_rows(),
+        "examples": [{"question": "1 + 1", "answer": "2"}, {"question": "2 + 1", "answer": "3"}],
+    }
+    folder = write_benchmark(tmp_path / "sums", [whole], rows, STRICT, num_fewshot=shots)
+    if field:
+        assert refused(folder) == [("E-EVAL-061", f"tasks/sums.yaml: {field}")]
+    else:
+        assert STRICT in told(folder)
+    assert read_tasks(folder, shots=0).benchmark.num_fewshot == shots  # nothing stands before a question then
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("doc_to_text", "{{ qestion }}", "names qestion, which the rows of test do not have"),
+        ("doc_to_target", "{{ answer }", "is no template"),
+        ("doc_to_text", "{{ question | nothing }}", "is no template"),
+        ("doc_to_text", "{% if hint is defined %}{{ hint }}{% endif %}{{ note | default('') }}{{ question }}", ""),
+        ("doc_to_text", "question", ""),
+        ("doc_to_text", "{{ question | regex_replace('a', 'b') }}", ""),
+    ],
+)
+def test_a_template_that_names_what_no_row_has_is_refused_before_the_job(
+    tmp_path: Path, key: str, text: str, message: str
+) -> None:
+    folder = write_benchmark(tmp_path / "sums", [generation(**{key: text})], {"sums": sum_rows()}, STRICT)
+    if not message:
+        assert STRICT in told(folder)
+        return
+    with pytest.raises(Refusals) as login:
+        read_benchmark("sums", lambda path: (folder / path).read_bytes(), "x")
+    (fault,) = login.value.items
+    assert (fault.code, fault.field) == ("E-EVAL-061", f"x/tasks/sums.yaml: {key}")
+    assert fault.message.startswith(message)

@@ -53,7 +53,7 @@ def test_a_pack_is_locked_by_digest_and_travels_with_the_run_and_its_evaluation(
     base = lab.storage.parent / "base"
     base.mkdir(exist_ok=True)
     (base / "config.json").write_text("{}")
-    config(lab, {**asked, "baseline": str(base)}, benchmark={"num_fewshot": 1}, behaviour={"max_new_tokens": 4})
+    config(lab, {**asked, "baseline": str(base)}, benchmark={"seed": 3}, behaviour={"max_new_tokens": 4})
     lab.write("seconds", "60")
     done = lab.json("submit", lab.exp)
     (followed,) = done["followups"]
@@ -63,7 +63,7 @@ def test_a_pack_is_locked_by_digest_and_travels_with_the_run_and_its_evaluation(
     assert (pack["id"].rpartition("/")[2], pack["version"]) == ("letters", "1.0.0")
     spec, launch = json.loads(child.jobspec.read_text())["spec"], json.loads(child.launch.read_text())
     assert (spec["recipe"]["name"], spec["plugins"]) == (suites.BENCHMARK, [pack])
-    assert (spec["hyperparams"], spec["framework"]["runtime_id"]) == ({"num_fewshot": 1, "limit": 3}, "lm-eval-0.4.13")
+    assert (spec["hyperparams"], spec["framework"]["runtime_id"]) == ({"seed": 3, "limit": 3}, "lm-eval-0.4.13")
     assert [g["metric"] for g in spec["evaluation"]["gates"]] == [g["metric"] for g in gates]
     assert launch["entry"]["argv"][-2:] == ["-m", "tuneplane.evaluation.suites"]
     assert (sorted(launch["inputs"]), launch["config"]["behaviour"]) == (
@@ -134,6 +134,8 @@ def test_a_suite_that_cannot_be_asked_is_refused_before_the_training(lab: Lab) -
     base = f"experiments/{lab.exp}/benchmarks/sums"
     assert refused("sums") == [("E-EVAL-061", f"{base}/tasks/sums.yaml: dataset_path")]
     task.write_text(task.read_text().replace("dataset_path: openai/gsm8k", "dataset_path: json"))
+    config(lab, {"suites": ["sums"]}, benchmark={"num_fewshot": 2})
+    assert lab.refused("--dry-run") == [("E-EVAL-061", f"{base}/tasks/sums.yaml: fewshot_split")]
     lab.write(".gitignore", "*.jsonl\n")
     subprocess.run(["git", "rm", "-rq", "--cached", base], cwd=lab.project, env=lab.env, check=True)
     assert refused("sums") == [("E-EVAL-062", f"{base}/tasks/sums.jsonl")]

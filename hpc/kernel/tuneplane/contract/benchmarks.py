@@ -42,6 +42,9 @@ _TASK_KEYS: Final = frozenset({
     "doc_to_target", "doc_to_choice", "description", "target_delimiter", "fewshot_delimiter", "fewshot_config", "num_fewshot", "metric_list",
     "output_type", "generation_kwargs", "repeats", "filter_list", "gen_prefix", "metadata", "should_decontaminate", "doc_to_decontamination_query",
 })  # fmt: skip
+_EXAMPLE_KEYS: Final = frozenset({
+    "sampler", "samples", "fewshot_indices", "doc_to_text", "doc_to_choice", "doc_to_target", "gen_prefix", "fewshot_delimiter", "target_delimiter",
+})  # fmt: skip
 _WHY: Final = {
     "dataset_name": "names a part of a data set on a hub, and nothing is downloaded",
     "custom_dataset": "is code",
@@ -148,11 +151,36 @@ def task_faults(value: Any, name: str) -> Iterator[Fault]:
         yield Fault("output_type", "gives no mean over examples", kind, ", ".join(OUTPUTS))
     yield from _data_faults(value)
     yield from _metric_faults(value)
+    yield from _example_option_faults(value)
     for key in ("doc_to_text", "doc_to_target"):
         if not isinstance(value.get(key), (str, int)):
             yield Fault(key, "is no template", value.get(key), "text")
     if kind == "multiple_choice" and not isinstance(value.get("doc_to_choice"), (str, list, dict)):
-        yield Fault("doc_to_choice", "says no choices", value.get("doc_to_choice"), "a list, or a field or template that gives one")
+        yield Fault(
+            "doc_to_choice",
+            "says no choices",
+            value.get("doc_to_choice"),
+            "a list, or a field or template that gives one",
+        )
+
+
+def _example_option_faults(task: Mapping[str, Any]) -> Iterator[Fault]:
+    options, shots = task.get("fewshot_config"), task.get("num_fewshot")
+    if shots is not None and (type(shots) is not int or shots < 0):
+        yield Fault("num_fewshot", "is no number of examples", shots, "0 or more")
+    if options is None:
+        return
+    if not isinstance(options, dict):
+        yield Fault("fewshot_config", "is no mapping", options, ", ".join(sorted(_EXAMPLE_KEYS)))
+        return
+    for key in sorted(map(str, options.keys() - _EXAMPLE_KEYS)):
+        message = "stands beside it, as fewshot_split" if key == "split" else "is no key of it that is read here"
+        yield Fault(f"fewshot_config.{key}", message, allowed=", ".join(sorted(_EXAMPLE_KEYS)))
+    if options.get("sampler", "default") not in ("default", "first_n"):
+        yield Fault("fewshot_config.sampler", "is none that draws examples", options["sampler"], "default, first_n")
+    listed = options.get("samples")
+    if listed is not None and not (isinstance(listed, list) and all(isinstance(row, dict) for row in listed)):
+        yield Fault("fewshot_config.samples", "is no list of rows", listed, "[{question: …, answer: …}]")
 
 
 def _data_faults(task: Mapping[str, Any]) -> Iterator[Fault]:
@@ -204,7 +232,9 @@ def _pattern_faults(filters: list[Mapping[str, Any]]) -> Iterator[Fault]:
             try:
                 re.compile(pattern)
             except (re.error, TypeError, RecursionError, OverflowError) as exc:
-                yield Fault(f"filter_list[{index}].filter[{at}].regex_pattern", f"is no regular expression: {exc}", pattern)
+                yield Fault(
+                    f"filter_list[{index}].filter[{at}].regex_pattern", f"is no regular expression: {exc}", pattern
+                )
 
 
 def _is_filter(value: Any) -> bool:
@@ -221,18 +251,37 @@ def rows_of(task: Mapping[str, Any]) -> dict[str, str]:
     return {str(k): str(v) for k, v in task["dataset_kwargs"]["data_files"].items()}
 
 
-def examples_of(task: Mapping[str, Any], rows: Mapping[str, int]) -> int:
-    """How many answered examples may stand before a question of a task without faults; `rows` counts each split's.
+def example_faults(task: Mapping[str, Any], wanted: int, rows: Mapping[str, int]) -> Iterator[Fault]:
+    """Why `wanted` answered examples cannot stand before each question of a task without faults; `rows` counts each split's.
 
-    lm-eval takes them from the first of these that is there, and where that is what is asked leaves the question itself out.
+    Without a split of their own lm-eval takes them from the rows that are asked, and a question may find itself among them, with its answer.
     """
-    listed = (task.get("fewshot_config") or {}).get("samples")
-    if task.get("fewshot_split") is None and isinstance(listed, list):
-        return len(listed)
-    asked = task.get("test_split") or task["validation_split"]
-    splits = (task.get(f"{name}_split") for name in ("fewshot", "training", "validation", "test"))
-    split = next(s for s in splits if s is not None)
-    return rows[split] - (split == asked)
+    listed, split = (task.get("fewshot_config") or {}).get("samples"), task.get("fewshot_split")
+    if wanted < 1:
+        return
+    if split is None and isinstance(listed, list):
+        there = len(listed)
+    else:
+        asked, files = task.get("test_split") or task["validation_split"], rows_of(task)
+        split = split or task.get("training_split") or task.get("validation_split") or asked
+        # Where it is told that they are the same, lm-eval leaves the question out.
+        told = split == task.get("test_split") == task.get("fewshot_split")
+        if files[split] == files[asked] and not told:
+            message = (
+                f"is missing: of {wanted} examples before a question one could be the question itself, with its answer"
+            )
+            yield Fault("fewshot_split", message, allowed="a split with rows of its own, or num_fewshot: 0")
+            return
+        there = rows[split] - told
+    if wanted > there:
+        yield Fault("num_fewshot", "is more than there are answered examples", wanted, f"at most {there}")
+
+
+def fewshot_of(benchmark: Benchmark, task: Mapping[str, Any], asked: int = -1) -> int:
+    """How many answered examples stand before each question: as was asked, else as the benchmark says, else as the task does."""
+    if asked >= 0:
+        return asked
+    return benchmark.num_fewshot if benchmark.num_fewshot is not None else int(task.get("num_fewshot") or 0)
 
 
 def keys_of(task: Mapping[str, Any]) -> dict[str, Direction]:

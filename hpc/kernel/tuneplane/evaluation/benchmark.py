@@ -83,7 +83,7 @@ def suite(name: str, folder: Path, settings: Settings, device: str, say: Callabl
 
 def _evaluate(request: Request, say: Callable[[str], None], now: Callable[[], str]) -> dict[str, Any]:
     settings, begun = request.settings, time.monotonic()
-    tasks = read_tasks(request.benchmark)
+    tasks = read_tasks(request.benchmark, settings.num_fewshot)
     device, precision = choose(request.device, settings.precision)
     digest = settings_digest(settings, precision)
     packages = ("lm-eval", "datasets")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuneplane.contract.benchmark_rows import read_rows
 from tuneplane.contract.benchmarks import (
     DECLARATION,
     RUNNER,
@@ -17,6 +17,8 @@ from tuneplane.contract.benchmarks import (
     Measured,
     declaration_faults,
     declared,
+    example_faults,
+    fewshot_of,
     full_key,
     measured,
     rows_of,
@@ -53,8 +55,11 @@ class Tasks:
         return self.rows[name][str(task.get("test_split") or task["validation_split"])]
 
 
-def read_tasks(folder: Path) -> Tasks:
-    """Raises Refused E-EVAL-060 (no benchmark that runs here), E-EVAL-061 (a task that cannot be asked), E-EVAL-062 (rows)."""
+def read_tasks(folder: Path, shots: int = -1) -> Tasks:
+    """`shots`: what `num_fewshot` was set to, -1 for nothing.
+
+    Raises Refused E-EVAL-060 (no benchmark that runs here), E-EVAL-061 (a task that cannot be asked), E-EVAL-062 (rows).
+    """
     value = _yaml(folder, DECLARATION, "E-EVAL-060")
     try:
         benchmark = declared(value if isinstance(value, dict) else {})
@@ -82,6 +87,14 @@ def read_tasks(folder: Path) -> Tasks:
     except ValueError as exc:
         raise refuse("E-EVAL-060", str(exc), field=f"{DECLARATION}: metrics") from exc
     rows = {name: {split: _rows(folder, file) for split, file in rows_of(task).items()} for name, task in tasks.items()}
+    for name, task in tasks.items():
+        counts = {split: len(listed) for split, listed in rows[name].items()}
+        wrong += [
+            Reason("E-EVAL-061", f.message, f"{TASKS}/{name}.yaml: {f.field}", str(f.found), f.allowed)
+            for f in example_faults(task, fewshot_of(benchmark, task, shots), counts)
+        ]
+    if wrong:
+        raise Refused(wrong)
     return Tasks(benchmark, folder, tasks, rows, numbers, folder_digest(folder))
 
 
@@ -104,22 +117,14 @@ def _yaml(folder: Path, name: str, code: str) -> Any:
 
 
 def _rows(folder: Path, file: str) -> list[dict[str, Any]]:
-    path = folder / TASKS / file
     try:
-        lines = read_bytes(path, limit=_LARGEST_ROWS).splitlines()
+        data = read_bytes(folder / TASKS / file, limit=_LARGEST_ROWS)
     except (OSError, ValueError) as exc:
         raise refuse("E-EVAL-062", f"cannot be read: {exc}", field=f"{TASKS}/{file}") from exc
-    out: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as exc:
-            raise refuse("E-EVAL-062", f"is no JSON: {exc}", field=f"{TASKS}/{file}:{number}") from exc
-        if not isinstance(row, dict) or not row:
-            raise refuse("E-EVAL-062", "is no object with fields", field=f"{TASKS}/{file}:{number}")
-        out.append(row)
-    if not out:
-        raise refuse("E-EVAL-062", "holds no row", field=f"{TASKS}/{file}")
-    return out
+    rows, faults = read_rows(data)
+    if faults:
+        raise Refused(
+            Reason("E-EVAL-062", f.message, f"{TASKS}/{file}{f':{f.line}' if f.line else ''}", f.found, f.allowed)
+            for f in faults
+        )
+    return rows
