@@ -26,13 +26,17 @@ def run_checkpoint(job: Job, suites: Sequence[Suite]) -> None:
     """Ask every suite of the checkpoint that the launcher found, and leave result.json. Raises Refused, or Warned with every answer kept."""
     late, out, base = job.late[CANDIDATE], job.place.out_dir, job.launch.input_path("model", job.place)
     assert base is not None
-    path, folder = Path(late["path"]), out / FOLDER
-    made = write_model(path, read_json(path / "manifest.json", limit=64 << 20), base, folder)
-    say(f"{path.name} of {late['run_id']}: {made['kind']} of {made['tensors']} tensors, put together and compared")
-    one = subject({"path": str(folder), "files": made["files"]}, job.launch.inputs["model"], CANDIDATE)
-    wheres = [Where(place_of(s.name, suites, out), place_of(s.name, suites, job.kept)) for s in suites]
-    reports = [suite.ask(one, where) for suite, where in zip(suites, wheres, strict=True)]
-    shutil.rmtree(folder)
+    path, folder = Path(late["path"]), out / FOLDER / "model"
+    for left in out.parent.parent.glob(f"*/out/{FOLDER}"):  # of an attempt that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        made = write_model(path, read_json(path / "manifest.json", limit=64 << 20), base, folder)
+        say(f"{path.name} of {late['run_id']}: {made['kind']} of {made['tensors']} tensors, put together and compared")
+        one = subject({"path": str(folder), "files": made["files"]}, job.launch.inputs["model"], CANDIDATE)
+        wheres = [Where(place_of(s.name, suites, out), place_of(s.name, suites, job.kept)) for s in suites]
+        reports = [suite.ask(one, where) for suite, where in zip(suites, wheres, strict=True)]
+    finally:
+        shutil.rmtree(out / FOLDER, ignore_errors=True)
     of = {key: late[key] for key in ("run_id", "exp", "attempt", "artefact", "step", "digest")}
     tier = SCREENING if job.wanted.get("limit") else FULL
     write_result(job, {"reports": reports}, step=late["step"], tier=tier, of=of)
