@@ -13,17 +13,17 @@ SETTINGS = {"lora_rank": 0, "lora_alpha": 16.0, "lora_dropout": 0.0, "lora_targe
 
 
 def test_a_manifest_without_settings_says_too_little(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="E-TRAIN-052 .*its manifest says too little: KeyError"):
+    with pytest.raises(Refused, match=r"E-TRAIN-052 .*its manifest says too little: KeyError"):
         write_model(tmp_path, {"precision": "fp32"}, tmp_path, tmp_path / "model")
 
 
 @pytest.mark.train
 def test_parts_that_are_not_there_or_are_others_leave_no_model(tiny: Path, tmp_path: Path) -> None:
     manifest = {"settings": SETTINGS, "precision": "fp32"}
-    with pytest.raises(Refused, match="E-TRAIN-052 .*its weights cannot be put together"):
+    with pytest.raises(Refused, match=r"E-TRAIN-052 .*its weights cannot be put together"):
         write_model(tmp_path, manifest, tiny, tmp_path / "model")
     (tmp_path / "deepspeed").mkdir()
     torch.save({"module": {"other": torch.ones(2)}}, tmp_path / "deepspeed/mp_rank_00_model_states.pt")
-    with pytest.raises(Refused, match="E-TRAIN-060 .*was not gathered"):
+    with pytest.raises(Refused, match=r"E-TRAIN-060 .*was not gathered"):
         write_model(tmp_path, manifest, tiny, tmp_path / "model")
     assert not (tmp_path / "model").exists()
