@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplane.contract.checkpointed import evaluations_of, name_of, pinned
+from tuneplane.contract.checkpointed import evaluations_of, job_of, name_of, pinned
 from tuneplane.contract.layout import RUN_ID, RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
@@ -150,7 +150,8 @@ def _beyond(run: RunPaths) -> list[Path]:
         last = max(int(name) for name in os.listdir(run.attempts) if name.isascii() and name.isdecimal())
         ended = run.report.exists() or read_json(run.attempt(last).end)["requeue"] is False
         keep = int(read_json(run.launch)["hyperparams"]["keep_checkpoints"])
-        asked = evaluations_of(run)
+        if (asked := evaluations_of(run)) is not None:
+            job_of(asked.run)  # what cannot be read pins nothing, and here it keeps
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
     if not ended or asked is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuneplane.contract.checkpointed import RELEASED, Evaluations, marks_of, published
+from tuneplane.contract.checkpointed import RELEASED, Evaluations, job_of, marks_of, published
 from tuneplane.contract.layout import RunPaths
 from tuneplane.record.files import read_json
 
@@ -15,12 +15,14 @@ from hpc.runs.state import RunState
 
 @dataclass(frozen=True)
 class Row:
-    """One step. `state` is its job's; `held` says that it waits for its checkpoint; `mark` is what the run's script did about it."""
+    """One step. `state` is its job's; `held` says that it waits for its checkpoint, `stranded` that it does so though the run has ended, so that
+    nobody lets it go; `mark` is what the run's script did about it."""
 
     step: int
     element: int
     state: str
     held: bool
+    stranded: bool
     mark: str
     result: Mapping[str, Any]
 
@@ -34,16 +36,20 @@ class Row:
             "element": self.element,
             "state": self.state,
             "held": self.held,
+            "stranded": self.stranded,
             "mark": self.mark or None,
         }
         return named | {key: self.result.get(key) for key in ("suite", "tier", "metrics")}
 
 
-def rows(run: RunPaths, found: Evaluations, states: Mapping[int, RunState]) -> list[Row]:
-    """A row a step that the run asked for, in their order. `states`: of the elements that Slurm or a record knows (`hpc.runs.arrays.elements`)."""
+def rows(run: RunPaths, found: Evaluations, states: Mapping[int, RunState], *, ended: bool) -> list[Row]:
+    """A row a step that the run asked for, in their order.
+
+    `states`: of the elements that Slurm or a record knows (`hpc.runs.arrays.elements`); `ended`: whether the run has, as far as is known.
+    """
     try:
-        marks = marks_of(run)
-    except OSError:
+        marks = marks_of(run, job_of(found.run))
+    except (OSError, ValueError, KeyError, TypeError):
         marks = {}
     out = []
     for element, step in enumerate(found.steps):
@@ -53,7 +59,8 @@ def rows(run: RunPaths, found: Evaluations, states: Mapping[int, RunState]) -> l
         if mark and mark != RELEASED and word in ("queued", "unknown", "vanished"):
             word = "cancelled"  # Slurm may have no row of what never began
         held = word == "queued" and not mark
-        out.append(Row(step, element, word, held and published(run, step) is None, mark, result))
+        waits = held and published(run, step) is None
+        out.append(Row(step, element, word, waits, held and ended, mark, result))
     return out
 
 

@@ -267,7 +267,7 @@ def test_a_checkpoint_that_only_an_evaluation_kept_goes_once_both_have_ended(
     for element in (0, 1, 2):
         write(beside.element(element).attempt(0).end, {"requeue": False})
     for one in (run, beside):
-        write(one.submissions / "0.json", {})
+        write(one.submissions / "0.json", {"job_id": "7"})
     write(run.attempt(0).end, {"requeue": True})
     assert found(look(2)) == set()
     write(run.attempt(0).end, {"requeue": False})

@@ -127,10 +127,14 @@ def test_what_is_cancelled_or_stopped_pins_nothing(run: RunPaths) -> None:
     for name, word in (("7_0", "gone"), ("7_1", "released"), ("7_2", "cancelled")):
         write(run.evaluations / name, f"{word} 2026-03-01T12:00:00Z\n")
     assert pinned(run) == {40}
-    # A retry is a job of its own: its marks are the newest, whatever their names' order.
-    write(run.evaluations / "11_2", "released 2026-03-02T12:00:00Z\n")
-    assert marks_of(run)[2] == Mark("11", "released", "2026-03-02T12:00:00Z")
-    assert pinned(run) == {40, 60}
+    # A retry is a job of its own, of which the old marks say nothing; numbers decide which is newest, not the names' order.
+    write(beside(run).submissions / "0.json", {"job_id": "7"})
+    assert pinned(run) == {40}
+    write(beside(run).submissions / "1000.json", {"job_id": "11"})
+    assert pinned(run) == {20, 40, 60}
+    write(run.evaluations / "11_2", "cancelled 2026-03-02T12:00:00Z\n")
+    assert marks_of(run)[2] == Mark("11", "cancelled", "2026-03-02T12:00:00Z")
+    assert pinned(run) == {20, 40}
     write(beside(run).root / "stop_requested", {})
     assert pinned(run) == set()
 

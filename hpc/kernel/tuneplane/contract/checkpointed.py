@@ -89,14 +89,25 @@ def _said(run: RunPaths, path: Path) -> Evaluations | None:
     return Evaluations(child, steps) if steps else None
 
 
-def marks_of(run: RunPaths) -> dict[int, Mark]:
-    """Element → its newest mark, of the job with the highest number. What is no mark is passed over. Raises OSError."""
+def job_of(run: RunPaths) -> str:
+    """Slurm's id of the newest submission of evaluations, "" where there is none. Raises OSError, ValueError, KeyError, TypeError."""
+    folder = run.submissions
+    names = os.listdir(folder) if folder.is_dir() else []
+    numbers = [int(stem) for name in names if (stem := name.removesuffix(".json")).isascii() and stem.isdecimal()]
+    return str(read_json(folder / f"{max(numbers)}.json")["job_id"]) if numbers else ""
+
+
+def marks_of(run: RunPaths, job_id: str = "") -> dict[int, Mark]:
+    """Element → its newest mark, of the job with the highest number, or of the job `job_id` alone: what was said of a job that was retried since
+    says nothing of the new one. What is no mark is passed over. Raises OSError, ValueError."""
     try:
         names = os.listdir(run.evaluations)
     except FileNotFoundError:
         return {}
     found: dict[int, Mark] = {}
     for match in sorted(filter(None, map(_MARK.fullmatch, names)), key=lambda m: int(m[1])):
+        if job_id not in ("", match[1]):
+            continue
         word, _, at = (
             read_bytes(run.evaluations / match[0], limit=4096).decode("utf-8", "replace").strip().partition(" ")
         )
@@ -109,7 +120,7 @@ def pinned(run: RunPaths) -> set[int]:
     """Steps whose checkpoint an evaluation still waits for or reads. What cannot be read pins nothing: the training is not held up by it."""
     try:
         found = evaluations_of(run)
-        marks = marks_of(run) if found else {}
+        marks = marks_of(run, job_of(found.run)) if found else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return set()
     if found is None:
