@@ -10,13 +10,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from tuneplane.contract.layout import StorageRoot
 from tuneplane.record.canonical import CanonicalError, pretty_bytes
 
 from hpc.errors import Refusal
+
+if TYPE_CHECKING:
+    from hpc.catalog.shelf import Catalogue
 
 ROOT_VARIABLE = "TUNEPLANE_STORAGE_ROOT"
 _JOINER = "\u200d"
@@ -138,3 +141,13 @@ def table(rows: list[list[str]], headers: list[str]) -> str:
     lines = [headers, *([escaped(c, keep=_JOINER) for c in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def catalogue_here() -> tuple[Catalogue, str]:
+    """The catalogue in force and where it is: the storage root's where one is named, else the one that comes with this tp."""
+    from hpc.catalog.shelf import Catalogue
+
+    if named_root()[0]:
+        root = storage_root()
+        return Catalogue.load(root), str(root.recipes)
+    return Catalogue.shipped(), "shipped with this tp (no storage root is set)"

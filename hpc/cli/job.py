@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from tuneplane.contract import exits
 from tuneplane.contract.layout import RunPaths
+from tuneplane.record.files import read_object
 
 from hpc.cli import followview, runview
 from hpc.cli.context import json_option, print_json
@@ -85,14 +86,14 @@ def status(runs: tuple[str, ...], owner: str, as_json: bool) -> None:
         _status_of_all(desk, as_json=as_json)
         return
     from hpc.runs import continuity
-    from hpc.runs.progress import newest_metrics, read_report
+    from hpc.runs.progress import newest_metrics
 
     shown: list[dict[str, Any]] = []
     for word in runs:
         run = resolve(desk.root, word, desk.owner, newest=True)
         _, state = desk.state(run)
         metrics = newest_metrics(run if state.element is None else run.element(state.element), state.attempt)
-        report = read_report(run) or {}
+        report = read_object(run.report) or {}
         after, parent = followview.followups(desk, run), followview.follows(desk, run)
         gates = followview.verdict(desk, run, after)
         part = run if state.element is None else run.element(state.element)

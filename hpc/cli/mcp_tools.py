@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from tuneplane.contract.layout import RunPaths, StorageRoot
-from tuneplane.record.files import read_json
+from tuneplane.record.files import read_json, read_object
 
 from hpc.cli import runview
 from hpc.cli.desk import Desk
@@ -124,12 +124,12 @@ def list_runs(exp: str = "", state: str = "", limit: int = 20, owner: str = "") 
 @answer
 def run_status(run: str = "", owner: str = "") -> dict[str, Any]:
     """How one run stands, with its newest metrics and its result. `run` is a run id, an experiment, or the beginning of one."""
-    from hpc.runs.progress import newest_metrics, read_report
+    from hpc.runs.progress import newest_metrics
 
     desk, paths = _found(run, owner)
     _, state = desk.state(paths)
     part = paths if state.element is None else paths.element(state.element)
-    report = read_report(paths) or {}
+    report = read_object(paths.report) or {}
     told = {
         **runview.run_json(paths, state),
         "metrics": newest_metrics(part, state.attempt),

@@ -7,26 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc.cli.context import json_option, named_root, print_json, storage_root, table
+from hpc.cli.context import catalogue_here, json_option, named_root, print_json, storage_root, table
 from hpc.errors import Refusal, Refusals
 
 if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
-    from hpc.catalog.shelf import Catalogue
     from hpc.project.check import Checked
     from hpc.project.project import Experiment, Project
     from hpc.project.scaffold import Made
     from hpc.spec.jobspec import JobSpec
-
-
-def _catalogue() -> tuple[Catalogue, str]:
-    """The storage root's catalogue where a root is named, else the one that comes with this tp."""
-    from hpc.catalog.shelf import Catalogue
-
-    if named_root()[0]:
-        root = storage_root()
-        return Catalogue.load(root), str(root.recipes)
-    return Catalogue.shipped(), "shipped with this tp (no storage root is set)"
 
 
 def _say_made(made: Made, headline: str, hints: list[str], facts: dict[str, Any], *, as_json: bool) -> None:
@@ -78,7 +67,7 @@ def new(exp: str, method: str, source: str, framework_version: str, as_json: boo
     from hpc.project.scaffold import copy_experiment, new_experiment
 
     if bool(method) == bool(source) or (source and framework_version):
-        ids = ", ".join(_catalogue()[0].ids())
+        ids = ", ".join(catalogue_here()[0].ids())
         raise click.UsageError(
             f"say either --method F/M (with or without --framework-version) or --from EXP; methods: {ids}"
         )
@@ -87,7 +76,7 @@ def new(exp: str, method: str, source: str, framework_version: str, as_json: boo
         made = copy_experiment(project, exp, project.experiment(source))
         how = f"a copy of {source}"
     else:
-        recipe = _catalogue()[0].get(method)
+        recipe = catalogue_here()[0].get(method)
         made = new_experiment(
             project, exp, recipe, framework_version=framework_version, core_version=tuneplane.__version__
         )
@@ -151,7 +140,7 @@ def methods(ctx: click.Context, method: str, as_json: bool) -> None:
     """List the training methods, or show one method's parameters."""
     from hpc.cli.main import report
 
-    catalogue, where = _catalogue()
+    catalogue, where = catalogue_here()
     if method:
         recipe = catalogue.get(method)
         print_json(_method_json(recipe)) if as_json else _print_method(recipe)
@@ -241,7 +230,7 @@ def validate(ctx: click.Context, exp: str, as_json: bool) -> None:
 
     project = find_project(Path.cwd())
     experiment = project.experiment(exp)
-    catalogue, where = _catalogue()
+    catalogue, where = catalogue_here()
     checked = check(
         project,
         experiment,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc.cli.context import json_option, named_root, print_json, storage_root, table
+from hpc.cli.context import catalogue_here, json_option, print_json, storage_root, table
 
 if TYPE_CHECKING:
     from hpc.catalog.shelf import Catalogue
@@ -21,16 +21,6 @@ def recipe() -> None:
     """Recipe packs and locks: ls, status, upgrade, publish."""
 
 
-def _catalogue() -> tuple[Catalogue, str]:
-    """The catalogue in force and where it is: the storage root's, else the one that comes with this tp."""
-    from hpc.catalog.shelf import Catalogue
-
-    if named_root()[0]:
-        root = storage_root()
-        return Catalogue.load(root), str(root.recipes)
-    return Catalogue.shipped(), "shipped with this tp (no storage root is set)"
-
-
 @recipe.command("ls")
 @json_option
 @click.pass_context
@@ -38,7 +28,7 @@ def list_recipes(ctx: click.Context, as_json: bool) -> None:
     """List the recipe packs of the catalogue. Exit code 1 if one of them cannot be read."""
     from hpc.cli.main import report
 
-    catalogue, where = _catalogue()
+    catalogue, where = catalogue_here()
     good, bad = catalogue.readable()
     if as_json:
         print_json(
@@ -99,7 +89,7 @@ def status(ctx: click.Context, exp: str, every: bool, as_json: bool) -> None:
     from hpc.catalog.standing import standing
 
     experiments = _experiments(exp, every)
-    catalogue, where = _catalogue()
+    catalogue, where = catalogue_here()
     found = [(e.name, standing(e.path, catalogue, tuneplane.__version__)) for e in experiments]
     if as_json:
         print_json({"catalogue": where, "experiments": [{"experiment": name, **s.as_json()} for name, s in found]})
@@ -142,7 +132,7 @@ def upgrade(exp: str, every: bool, dry_run: bool, method: str, framework_version
     if every and method:
         raise click.UsageError("--method is for one experiment")
     experiments = _experiments(exp, every)
-    catalogue, _ = _catalogue()
+    catalogue, _ = catalogue_here()
     planned = _plan_all(experiments, catalogue, method=method, framework_version=framework_version)
     if not dry_run:
         apply_upgrades([u for _, u in planned])

@@ -216,18 +216,3 @@ def cosign(data: bytes, key: SignerKey, at_s: int) -> bytes:
     """The note with a line more: the witness saw it, consistent, at this time (seconds since 1970)."""
     signature = at_s.to_bytes(8, "big") + key.sign(_cosigned_message(parse_note(data).text, at_s))
     return data + f"{_DASH}{key.name} {encode_base64(key.verifier.key_id + signature)}\n".encode()
-
-
-def cosigned_at(data: bytes, key: VerifierKey) -> int:
-    """When the witness cosigned, in seconds since 1970. Raises NoteError where it did not, or its signature is wrong."""
-    note = parse_note(data)
-    mine = [s for name, key_id, s in note.signatures if name == key.name and key_id == key.key_id]
-    if not mine:
-        raise NoteError(f"is not cosigned by {key.name}+{key.key_id.hex()}")
-    times = []
-    for raw in mine:
-        at_s = int.from_bytes(raw[:8], "big")
-        if len(raw) != 72 or not verify_ed25519(key.public, _cosigned_message(note.text, at_s), raw[8:]):
-            raise NoteError(f"the cosignature of {key.name} is wrong")
-        times.append(at_s)
-    return max(times)

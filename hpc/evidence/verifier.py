@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tuneplane.record.digest import digest_bytes
-
 from hpc.evidence.bundle import VERIFIER
 from hpc.evidence.offline import SCRIPT
 
@@ -65,11 +63,3 @@ def sources() -> dict[str, bytes]:
         place = name.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py")
         out[f"{VERIFIER}/{place}"] = path.read_bytes()
     return out
-
-
-def same_verifier(folder: Path) -> bool:
-    """Whether the verifier in an unpacked bundle is byte for byte the installed one."""
-    try:
-        return all(digest_bytes((folder / path).read_bytes()) == digest_bytes(data) for path, data in sources().items())
-    except OSError:
-        return False

@@ -6,7 +6,6 @@ great deal (LoRA or not, ZeRO's stage, precision, recomputation) may not.
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuneplane.contract.layout import RunPaths, StorageRoot
-from tuneplane.record.files import read_json
+from tuneplane.record.files import read_object
 
 from hpc.runs.find import owners, scan
 from hpc.runs.metrics import is_number, read_metrics
@@ -85,19 +84,11 @@ def _model(launch: Mapping[str, Any]) -> Any:
     return digests or source.get("path")
 
 
-def _json(path: os.PathLike[str]) -> dict[str, Any]:
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def _past(run: RunPaths, wanted: tuple[Any, ...]) -> Past | None:
-    report = _json(run.report)
+    report = read_object(run.report) or {}
     if report.get("status") != "done":
         return None
-    launch, spec, result = _json(run.launch), _json(run.jobspec), report.get("result")
+    launch, spec, result = read_object(run.launch) or {}, read_object(run.jobspec) or {}, report.get("result")
     try:
         if not isinstance(result, dict) or _kind(launch, spec["spec"]["recipe"]["name"]) != wanted:
             return None
@@ -130,7 +121,10 @@ def _lasted(run: RunPaths) -> float:
     total = 0.0
     for number in numbers(run.attempts):
         paths = run.attempt(number)
-        began, ended = instant(_json(paths.start).get("started_at")), instant(_json(paths.end).get("ended_at"))
+        began, ended = (
+            instant((read_object(paths.start) or {}).get("started_at")),
+            instant((read_object(paths.end) or {}).get("ended_at")),
+        )
         if began is None or ended is None:
             raise ValueError("an attempt without times")
         total += ended - began

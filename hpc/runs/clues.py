@@ -6,11 +6,11 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tuneplane.contract import exits
 from tuneplane.contract.layout import RunPaths
-from tuneplane.record.files import read_json
+from tuneplane.record.files import read_object
 
 from hpc.plugins.playbook import BUILTIN, Thresholds
 from hpc.runs.layers import compared
@@ -184,7 +184,7 @@ def _nodes(folder: Path) -> tuple[tuple[RankEnd, ...], tuple[str, ...], str]:
     ranks: list[RankEnd] = []
     silent, refused = [], ""
     for number in numbers(folder, ".start.json"):
-        start, end = _object(folder / f"{number}.start.json"), _object(folder / f"{number}.end.json")
+        start, end = read_object(folder / f"{number}.start.json"), read_object(folder / f"{number}.end.json")
         if end is None:
             silent.append(str((start or {}).get("host", f"node {number}")))
             continue
@@ -197,11 +197,3 @@ def _nodes(folder: Path) -> tuple[tuple[RankEnd, ...], tuple[str, ...], str]:
                 continue
             ranks.append(RankEnd(*values, bool(entry.get("by_us"))))
     return tuple(sorted(ranks, key=lambda r: r.rank)), tuple(silent), refused
-
-
-def _object(path: os.PathLike[str]) -> dict[str, Any] | None:
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -7,7 +7,7 @@ import os
 from typing import Any, Final
 
 from tuneplane.contract.layout import RunPaths
-from tuneplane.record.files import open_regular, read_json
+from tuneplane.record.files import open_regular
 
 _TAIL: Final = 1 << 16
 
@@ -30,12 +30,3 @@ def newest_metrics(run: RunPaths, attempt: int | None) -> dict[str, Any] | None:
         if isinstance(value, dict):
             return value
     return None
-
-
-def read_report(run: RunPaths) -> dict[str, Any] | None:
-    """report.json, or None while there is none or it cannot be read."""
-    try:
-        value = read_json(run.report)
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -14,7 +14,7 @@ from tuneplane import __version__
 from tuneplane.contract.evaluation import INPUTS, PREDICTIONS, REPORT, REPORT_SCHEMA, SCORES
 from tuneplane.contract.layout import RunPaths
 from tuneplane.record.digest import digest_bytes, is_relative
-from tuneplane.record.files import read_bytes, read_json
+from tuneplane.record.files import read_bytes, read_object
 
 from hpc.runs.evidence import Case
 
@@ -50,11 +50,8 @@ def _folders(part: RunPaths, report: Mapping[str, Any]) -> Iterator[Path]:
 
 def _report(path: Path) -> dict[str, Any] | None:
     """None for a file that only has the name; what is not readable, the check of artifacts says."""
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) and value.get("schema") == REPORT_SCHEMA else None
+    value = read_object(path)
+    return value if value and value.get("schema") == REPORT_SCHEMA else None
 
 
 def _files(case: Case, folder: Path, value: Mapping[str, Any]) -> dict[str, bytes] | None:

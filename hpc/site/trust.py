@@ -242,12 +242,3 @@ def require_owner_folder(path: str | os.PathLike[str], uid: int) -> None:
             found=f"{stat.S_IMODE(around.st_mode):04o}",
             allowed="the sticky bit",
         )
-
-
-def require_owned_path(owner_folder: str | os.PathLike[str], path: str | os.PathLike[str], uid: int) -> None:
-    """`require_owner_folder` for the owner's folder and for every folder from there down to `path`.
-
-    Raises as `require_owner_folder`. `path` must lie below `owner_folder`.
-    """
-    for part in _chain(Path(path), Path(owner_folder)):
-        require_owner_folder(part, uid)

@@ -170,19 +170,3 @@ def _settle(fd: int, target: Path, mode: int, owner: int, gid: int, new: bool) -
 def make_private(path: PathLike, *, uid: int = -1, gid: int = -1, anchor: PathLike | None = None) -> bool:
     """`make_folder` with mode 0700."""
     return make_folder(path, 0o700, uid=uid, gid=gid, anchor=anchor)
-
-
-def make_folders(anchor: PathLike, *parts: str, mode: int, gid: int = -1) -> Path:
-    """Make `anchor/part/part/…`, each missing one with `mode`; existing ones in between are left as they are.
-
-    Returns the last.
-
-    The anchor must exist. Raises as `make_folder`.
-    """
-    here = Path(anchor)
-    for part in parts:
-        here = here / part
-        if here != Path(anchor).joinpath(*parts) and here.is_dir() and not here.is_symlink():
-            continue
-        make_folder(here, mode, gid=gid, anchor=anchor)
-    return here

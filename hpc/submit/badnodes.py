@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuneplane.contract.layout import RUN_ID, RunPaths
-from tuneplane.record.files import read_json
+from tuneplane.record.files import read_object
 from tuneplane.record.times import parse_utc
 
 AGE_S: Final = 7 * 86400.0
@@ -65,14 +65,18 @@ def node_ends(run: RunPaths) -> list[NodeEnd]:
     out = []
     for attempt in sorted(run.attempts.glob("[0-9]*")):
         paths = run.attempt(int(attempt.name)) if attempt.name.isdigit() else None
-        start, end = (_json(paths.start), _json(paths.end)) if paths else ({}, {})
+        start, end = (read_object(paths.start) or {}, read_object(paths.end) or {}) if paths else ({}, {})
         hosts = start.get("hosts")
         try:
             at = parse_utc(str(end.get("ended_at"))).timestamp()
         except ValueError:
             continue
         for number, host in enumerate(hosts if paths and isinstance(hosts, list) else []):
-            bad = _against(_json(paths.nodes / f"{number}.end.json"), str(end.get("class"))) if paths else None
+            bad = (
+                _against(read_object(paths.nodes / f"{number}.end.json") or {}, str(end.get("class")))
+                if paths
+                else None
+            )
             if bad is not None:
                 out.append(NodeEnd(str(host), at, run.run_id, int(attempt.name), bad))
     return out
@@ -97,11 +101,3 @@ def known_suspects(experiment: Path, now: float) -> list[Suspect]:
         return []
     newest = [RunPaths(Path(path)) for _, path in sorted(found, reverse=True)[:RUNS]]
     return suspects([end for run in newest for end in node_ends(run)], now)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract.layout import StorageRoot
 from tuneplane.record.digest import digest_file
-from tuneplane.record.files import read_json, replace_json
+from tuneplane.record.files import read_object, replace_json
 
 from hpc.errors import Refusal
 from hpc.spec.refs import is_path, parse_hub_ref
@@ -32,11 +32,7 @@ class DigestCache:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
-            value = read_json(path)
-        except (OSError, ValueError):
-            value = {}
-        self._known: dict[str, str] = value if isinstance(value, dict) else {}
+        self._known: dict[str, str] = read_object(path) or {}
         self._new = False
 
     def digest(self, path: str, info: os.stat_result) -> str:

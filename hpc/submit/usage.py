@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract.layout import RunPaths, StorageRoot
-from tuneplane.record.files import read_json
+from tuneplane.record.files import read_object
 
 from hpc.errors import Refusal
 from hpc.spec.arrays import parse_array
@@ -34,14 +34,6 @@ def queued_jobs(slurm: Slurm, user: str) -> Queued:
     if classify(asked) != "ok":
         return None
     return {line[:32].strip().split("_")[0]: line[32:].strip() for line in asked.out.splitlines()}
-
-
-def _json(path: os.PathLike[str]) -> dict[str, Any] | None:
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _names(path: os.PathLike[str]) -> list[str]:
@@ -85,10 +77,10 @@ def open_submission(run: RunPaths) -> dict[str, Any] | None:
         return None
     attempt = newest_number(run, "attempts")
     if attempt is not None and attempt >= number:
-        end = _json(run.attempt(attempt).end)
+        end = read_object(run.attempt(attempt).end)
         if end is not None and not end.get("requeue"):
             return None
-    return _json(run.submissions / f"{number}.json")
+    return read_object(run.submissions / f"{number}.json")
 
 
 def _gpus(run: RunPaths) -> int:
@@ -97,7 +89,7 @@ def _gpus(run: RunPaths) -> int:
     One that cannot be read counts nothing; an audit says so.
     """
     try:
-        launch = _json(run.launch) or {}
+        launch = read_object(run.launch) or {}
         each = sum(int(p["nodes"]) * int(p["gpus_per_node"]) for p in launch["shape"]["pools"])
         array = (launch.get("options") or {}).get("array")
         return each * (parse_array(str(array)).at_once if array and each else 1)
@@ -134,7 +126,7 @@ def _job_ids(run: RunPaths, newest: dict[str, Any]) -> list[str]:
     """The jobs that may still be there: of an array every part's."""
     records = [newest]
     if newest.get("array"):
-        records = [r for name in _names(run.submissions) if (r := _json(run.submissions / name))]
+        records = [r for name in _names(run.submissions) if (r := read_object(run.submissions / name))]
     return [str(r.get("job_id")) for r in records]
 
 

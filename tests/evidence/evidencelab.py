@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from tuneplane.contract.layout import StorageRoot
+from tuneplane.record.ed25519 import verify
 
 sys.path.append(str(Path(__file__).parents[1] / "runs"))
 
@@ -21,7 +22,7 @@ from builder import RunMaker
 
 from hpc.cli import main as cli
 from hpc.evidence.log import Head, append, init_log, read_head, signer_key
-from hpc.evidence.note import SignerKey
+from hpc.evidence.note import SignerKey, VerifierKey, parse_note
 from hpc.evidence.witness import Visit, visit
 from hpc.site.layout import init_root
 
@@ -71,3 +72,13 @@ def naive_root(entries: list[bytes]) -> bytes:
     while half * 2 < len(entries):
         half *= 2
     return hashlib.sha256(b"\x01" + naive_root(entries[:half]) + naive_root(entries[half:])).digest()
+
+
+def cosigned_at(data: bytes, key: VerifierKey) -> int:
+    """When the witness cosigned, in seconds since 1970, by the words of cosignature/v1. ValueError where it did not, or its signature is wrong."""
+    note = parse_note(data)
+    (raw,) = (s for name, key_id, s in note.signatures if (name, key_id) == (key.name, key.key_id))
+    at_s = int.from_bytes(raw[:8], "big")
+    if not verify(key.public, f"cosignature/v1\ntime {at_s}\n{note.text}".encode(), raw[8:]):
+        raise ValueError("the signature is wrong")
+    return at_s

@@ -7,10 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from evidencelab import NOON, Lab
+from evidencelab import NOON, Lab, cosigned_at
 
 from hpc.errors import Refusal
-from hpc.evidence.note import WITNESS, SignerKey, cosigned_at, parse_signer, sign_checkpoint
+from hpc.evidence.note import WITNESS, SignerKey, parse_signer, sign_checkpoint
 from hpc.evidence.witness import new_cosigner
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuneplane.contract.datarows import DataFaults
-from tuneplane.contract.environments import Task, count_tasks, parse_task, read_tasks, tasks_of
+from tuneplane.contract.environments import Task, count_tasks, parse_task, read_tasks
 from tuneplane.contract.layout import StorageRoot
 from tuneplane.launch.data import data_variables, environment_variables, verify_data
 from tuneplane.launch.verify import LaunchRefused, verify_inputs
@@ -76,17 +75,10 @@ def test_tasks_are_read_in_order_and_counted_by_split(tmp_path: Path) -> None:
     folder = write(tmp_path)
     assert [t.id for t in read_tasks(folder)] == ["a", "b", "c"]
     assert count_tasks(folder) == {"train": 2, "eval": 1}
-    assert tasks_of(folder, "eval") == [Task("c", "What is 1 + 1?", "2", {}, "eval")]
-    assert tasks_of(folder, "train")[1] == Task(
-        "b", [{"role": "user", "content": "What is 4 + 4?"}], 8, {"hard": False}, "train"
-    )
-
-
-def test_a_split_without_tasks_is_no_other_split(tmp_path: Path) -> None:
-    folder = write(tmp_path, TASKS[:2])
-    with pytest.raises(DataFaults) as caught:
-        tasks_of(folder, "eval")
-    assert [(f.code, f.found) for f in caught.value.items] == [("E-DATA-061", "train")]
+    assert list(read_tasks(folder))[1:] == [
+        Task("b", [{"role": "user", "content": "What is 4 + 4?"}], 8, {"hard": False}, "train"),
+        Task("c", "What is 1 + 1?", "2", {}, "eval"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_a_range_that_is_none_is_a_fault_and_no_crash(work: Any) -> None:
 def test_python_outside_the_manifests_range_has_its_own_code(work: Any) -> None:
     newer = plugin(work, python=">=3.99")
     words = f"plugin alice/x@1.2.0 requires Python >=3.99 (requires.python), this one is {HERE}"
-    assert requirements.unmet_here(newer) == [words]
+    assert requirements.unmet_python(newer) == [words]
     with pytest.raises(PluginFault) as caught:
         requirements.require_here(newer)
     assert (caught.value.code, caught.value.message) == ("E-JOB-033", words)
@@ -66,7 +66,7 @@ def wheel_plugin(work: Any, make_wheel: Callable[..., Path], metadata: str) -> L
 
 def test_the_wheels_own_python_range_counts_too(work: Any, make_wheel: Callable[..., Path]) -> None:
     one = wheel_plugin(work, make_wheel, "Requires-Python: >=3.99\n")
-    assert requirements.unmet_here(one) == [
+    assert requirements.unmet_python(one) == [
         f"plugin alice/x@1.2.0 requires Python >=3.99 (Requires-Python), this one is {HERE}"
     ]
 
@@ -82,7 +82,7 @@ def test_requires_dist_is_checked_against_what_is_installed(work: Any, make_whee
         "click[with-an-extra]>=1",
     ]
     one = wheel_plugin(work, make_wheel, "".join(f"Requires-Dist: {line}\n" for line in lines))
-    assert requirements.unmet_here(one) == [
+    assert requirements.unmet_dependencies(one) == [
         f"plugin alice/x@1.2.0 requires click>=999, installed is {installed}",
         "plugin alice/x@1.2.0 requires no-such-distribution-here>=2, which is not installed here",
     ]
@@ -94,7 +94,7 @@ def test_requires_dist_is_checked_against_what_is_installed(work: Any, make_whee
 def test_a_requirement_that_is_none_is_a_fault(work: Any, make_wheel: Callable[..., Path]) -> None:
     one = wheel_plugin(work, make_wheel, "Requires-Dist: ???\n")
     with pytest.raises(PluginFault) as caught:
-        requirements.unmet_here(one)
+        requirements.unmet_dependencies(one)
     assert caught.value.code == "E-JOB-036"
 
 

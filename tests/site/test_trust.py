@@ -12,7 +12,7 @@ from hpc.errors import Refusal
 from hpc.site.acl import ACCESS, DEFAULT, GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ, Entry, format_acl
 from hpc.site.layout import init_root
 from hpc.site.sitefile import load_site
-from hpc.site.trust import require_admin_owned, require_owned_path, require_owner_folder, writers
+from hpc.site.trust import require_admin_owned, require_owner_folder, writers
 from hpc.site.users import real_user
 
 STRANGER = 54321
@@ -191,18 +191,6 @@ def _owner_code(path: Path) -> str:
     except Refusal as fault:
         return fault.code
     return ""
-
-
-def test_every_folder_of_the_way_is_judged(root: StorageRoot) -> None:
-    home = root.runs / "x"
-    (home / "exp" / "run-1").mkdir(parents=True)
-    for folder in (home, home / "exp", home / "exp" / "run-1"):
-        folder.chmod(0o755)
-    require_owned_path(home, home / "exp" / "run-1", os.getuid())
-    (home / "exp").chmod(0o777)
-    with pytest.raises(Refusal) as caught:
-        require_owned_path(home, home / "exp" / "run-1", os.getuid())
-    assert caught.value.field == str(home / "exp")
 
 
 def test_writers_names_everybody(tmp_path: Path) -> None:

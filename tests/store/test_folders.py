@@ -12,7 +12,7 @@ import pytest
 
 from hpc.errors import Refusal
 from hpc.store import folders as room
-from hpc.store.folders import folder, make_folder, make_folders, make_private, open_record, read_record
+from hpc.store.folders import folder, make_folder, make_private, open_record, read_record
 
 
 def mode(path: Path) -> int:
@@ -102,14 +102,6 @@ def test_a_mode_that_does_not_stick_is_refused(tmp_path: Path, monkeypatch: pyte
         make_folder(tmp_path / "runs", 0o3775)
     assert caught.value.code == "E-STORE-013"
     assert caught.value.found == "0775"
-
-
-def test_make_folders_makes_missing_parts_only(tmp_path: Path) -> None:
-    os.chmod(tmp_path, 0o755)
-    make_folder(tmp_path / "runs", 0o3775)
-    last = make_folders(tmp_path, "runs", "alice", "my-exp", mode=0o750)
-    assert last == tmp_path / "runs" / "alice" / "my-exp"
-    assert [mode(p) for p in (tmp_path / "runs", last.parent, last)] == [0o3775, 0o750, 0o750]
 
 
 def test_record_is_read_only_if_it_has_one_name_and_is_no_link(tmp_path: Path) -> None:

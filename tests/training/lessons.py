@@ -113,9 +113,9 @@ def plain_losses(
 
 def encoded(rows: Path, form: str, tokenizer: Any) -> list[list[tuple[list[int], int]]]:
     """Ids and length of the prompt of each answer of each example."""
+    from sources import file_source
     from tuneplane.training.chat import Encoder
     from tuneplane.training.rows import read_examples
-    from tuneplane.training.source import file_source
 
     groups = Encoder(tokenizer, 128, "error").encode_groups([e.rows for e in read_examples(file_source(rows), form)])
     return [[(g.ids, g.prompt) for g in group] for group in groups if isinstance(group, list)]

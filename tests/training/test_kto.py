@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from lessons import FULL, LEANING, LORA, Lessons, encoded, golden, plain_logp, plain_losses
+from sources import file_source
 from tuneplane.training.chat import Encoder
 from tuneplane.training.kto import judged_loss, pair_accuracy, partner
 from tuneplane.training.settings import parse
-from tuneplane.training.source import file_source
 from tuneplane.training.tables import KTO
 from tuneplane.training.tokens import Tokens, ensure, open_tokens
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from lessons import LORA, STEPS, Lessons, plain_losses
+from sources import file_source
 from tuneplane.training.chat import Encoder
 from tuneplane.training.packs import OPEN, ensure_packs, open_packs, pack
 from tuneplane.training.refusals import Refused
-from tuneplane.training.source import file_source
 from tuneplane.training.tokens import Tokens, ensure, open_tokens
 
 PACKED = {"packing": True, "max_length": 160, "zero_stage": 2, "learning_rate": 1e-3, "micro_batch_size": 2}

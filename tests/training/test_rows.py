@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from sources import file_source
 from tuneplane.training.refusals import Refused
 from tuneplane.training.rows import FORMS, MAX_FAULTS, parse_row, read_examples, read_rows
-from tuneplane.training.source import file_source
 
 USER = {"role": "user", "content": "q"}
 ANSWER = {"role": "assistant", "content": "a"}

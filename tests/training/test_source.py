@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sources import file_source
 from tuneplane.contract.datarows import BATCH
 from tuneplane.contract.mapping import parse_columns
 from tuneplane.training.chat import Encoder
 from tuneplane.training.place import Launch, Policies
 from tuneplane.training.refusals import Refused
 from tuneplane.training.rows import read_examples
-from tuneplane.training.source import Source, file_source, raw_rows, source_of
+from tuneplane.training.source import Source, raw_rows, source_of
 from tuneplane.training.tokens import ensure, open_tokens
 
 TOKENIZER = "sha256:" + "0" * 64

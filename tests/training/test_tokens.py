@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sources import file_source
 from tuneplane.training.arrays import is_whole
 from tuneplane.training.chat import Encoder
 from tuneplane.training.data import CACHE, _other_runs
 from tuneplane.training.refusals import Refused
-from tuneplane.training.source import file_source
 from tuneplane.training.tokens import ensure as ensure_source
 from tuneplane.training.tokens import open_tokens
 from tuneplane.training.warning import Warned

@@ -112,13 +112,3 @@ def count_tasks(folder: str | os.PathLike[str]) -> dict[str, int]:
     for task in read_tasks(folder):
         out[task.split] = out.get(task.split, 0) + 1
     return dict(sorted(out.items(), reverse=True))
-
-
-def tasks_of(folder: str | os.PathLike[str], split: str) -> list[Task]:
-    """The tasks of one split, never of another. Raises as `read_tasks`, DataFaults E-DATA-061 where the split has none."""
-    found = list(read_tasks(folder))
-    out = [task for task in found if task.split == split]
-    if not out:
-        have = ", ".join(sorted({task.split for task in found})) or "none"
-        raise DataFaults([DataFault("E-DATA-061", f"no task is of the split {split}", field=TASKS, found=have)])
-    return out

@@ -5,10 +5,8 @@ Accounting's figures are not among it: they are there only when the job is over,
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import tuneplane
@@ -17,7 +15,7 @@ from tuneplane.contract.layout import RunPaths
 from tuneplane.contract.sweeps import INDEX, variant_of
 from tuneplane.launch.place import Place
 from tuneplane.record.digest import digest_bytes, digest_json
-from tuneplane.record.files import read_bytes, read_json
+from tuneplane.record.files import read_bytes, read_object
 from tuneplane.record.times import utc_now
 
 
@@ -25,7 +23,7 @@ def provenance(
     place: Place, spec: Mapping[str, Any], launch: Mapping[str, Any], recipe: Mapping[str, Any], env: Mapping[str, str]
 ) -> dict[str, Any]:
     """The block `tuneplane-hpc/provenance/v1` of report.json."""
-    result = _object(place.attempt.out / "result.json")
+    result = read_object(place.attempt.out / "result.json") or {}
     submission = _submission(place)
     return {
         "schema": schemas.PROVENANCE,
@@ -63,7 +61,7 @@ def provenance(
 
 def used(place: Place) -> dict[str, Any]:
     """CPU seconds of all ranks and the largest one's memory in bytes, from the nodes' ends; None where a node did not say."""
-    ends = [_object(place.attempt.nodes / f"{k}.end.json").get("used") for k in range(len(place.hosts))]
+    ends = [(read_object(place.attempt.nodes / f"{k}.end.json") or {}).get("used") for k in range(len(place.hosts))]
     known = [u for u in ends if isinstance(u, dict)]
     whole = len(known) == len(ends)
     return {
@@ -96,7 +94,7 @@ def _submission(place: Place) -> dict[str, Any]:
     except OSError:
         return {}
     first = max((n for n in firsts if n <= place.attempt.number), default=None)
-    return {} if first is None else _object(run.submissions / f"{first}.json")
+    return {} if first is None else read_object(run.submissions / f"{first}.json") or {}
 
 
 def _environments(place: Place) -> dict[str, str]:
@@ -122,11 +120,3 @@ def _variant(place: Place, env: Mapping[str, str]) -> dict[str, Any]:
         return variant_of(place.work, env) if env.get(INDEX) else {}
     except (OSError, ValueError):
         return {}
-
-
-def _object(path: os.PathLike[str] | Path) -> dict[str, Any]:
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -86,11 +86,6 @@ def _installed(name: str) -> str:
         return ""
 
 
-def unmet_here(plugin: LockedPlugin) -> list[str]:
-    """Everything that the running interpreter does not give: Python's version, then installed distributions. Empty when all is met."""
-    return unmet_python(plugin) + unmet_dependencies(plugin)
-
-
 def require_here(plugin: LockedPlugin) -> None:
     """Raises PluginFault E-JOB-033 (Python) or E-JOB-034 (an installed distribution), naming all that is unmet of its kind."""
     if lines := unmet_python(plugin):

@@ -154,6 +154,15 @@ def read_json(path: str | os.PathLike[str], *, limit: int = MAX_RECORD_BYTES) ->
     return parse_json(read_bytes(path, limit=limit))
 
 
+def read_object(path: str | os.PathLike[str], *, limit: int = MAX_RECORD_BYTES) -> dict[str, Any] | None:
+    """The object of a record; None where there is none, or what is there is none that can be read. For who goes on without it, and says nothing."""
+    try:
+        value = read_json(path, limit=limit)
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def write_json_new(path: str | os.PathLike[str], value: Any, *, mode: int = 0o644) -> None:
     write_new(path, pretty_bytes(value), mode=mode)
 

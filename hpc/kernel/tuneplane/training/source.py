@@ -50,11 +50,6 @@ class Raw:
     fault: str = ""
 
 
-def file_source(path: str | os.PathLike[str], name: str = "rows") -> Source:
-    """One file by itself. Raises Refused E-TRAIN-020."""
-    return Source(name, (Path(path),), _digest(Path(path), {}))
-
-
 def source_of(launch: Launch, place: Place, name: str) -> Source | None:
     """The input `name` (`train`, `validation`) of the job; None where it has none. Raises Refused E-TRAIN-020, E-DATA-005, E-DATA-060.
 
