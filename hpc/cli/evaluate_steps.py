@@ -37,7 +37,8 @@ def checkpoints(desk: Desk, run: RunPaths) -> tuple[RunPaths, list[Row]] | None:
         return None
     facts, _ = desk.state(found.run)
     states = elements(facts, desk.asker.look(facts), time.time()) if facts.submissions else {}
-    return found.run, rows(run, found, states)
+    _, state = desk.state(run)
+    return found.run, rows(run, found, states, ended=state.final)
 
 
 def as_json(found: tuple[RunPaths, list[Row]] | None) -> dict[str, Any] | None:
@@ -57,9 +58,13 @@ def print_steps(found: tuple[RunPaths, list[Row]]) -> None:
     click.echo(table(lines, ["STEP", "RUN", "STATE", "SUITE", "SCORE", ""]))
     done = next((row.element for row in rows if row.result), "N")
     click.echo(f"they inform and decide nothing; one of them: tp eval show {run.run_id}/{done}")
+    if any(row.stranded for row in rows):
+        click.echo(f"the run has ended, and nothing lets go what waits: tp job stop {run.run_id}, or retry the run")
 
 
 def _state(row: Row) -> str:
+    if row.stranded:
+        return "held, though the run has ended"
     if row.held:
         return "waits for its checkpoint"
     return f"{row.state}: its checkpoint never came" if row.mark == "cancelled" else row.state

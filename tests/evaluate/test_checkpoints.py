@@ -26,7 +26,8 @@ def test_each_step_says_whether_it_waits_for_its_checkpoint_was_asked_or_never_c
     report.write_text(json.dumps({"result": result}))
     queued = RunState("queued", "squeue", "")
     states = {0: RunState("done", "own record", ""), 1: queued, 4: RunState("cancelled", "sacct", ""), 5: queued}
-    found = rows(run, Evaluations(beside, (10, 20, 30, 40, 50, 60)), states)
+    asked = Evaluations(beside, (10, 20, 30, 40, 50, 60))
+    found = rows(run, asked, states, ended=False)
     # 30 is published and not let go yet; Slurm knows nothing of what waits in one rest, and less of what never began.
     assert [(row.step, row.state, row.held, row.mark) for row in found] == [
         (10, "done", False, "released"), (20, "queued", False, "released"), (30, "queued", False, ""), (40, "queued", True, ""),
@@ -34,5 +35,8 @@ def test_each_step_says_whether_it_waits_for_its_checkpoint_was_asked_or_never_c
     ]  # fmt: skip
     assert (found[0].score, found[1].score) == (0.25, None)
     assert found[0].as_json() == {
-        "step": 10, "element": 0, "state": "done", "held": False, "mark": "released", **result,
+        "step": 10, "element": 0, "state": "done", "held": False, "stranded": False, "mark": "released", **result,
     }  # fmt: skip
+    # Once the run has ended without a word, nothing lets go what is held.
+    assert [row.step for row in rows(run, asked, states, ended=True) if row.stranded] == [30, 40]
+    assert not any(row.stranded for row in found)
