@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from tuneplane.contract import exits
+from tuneplane.contract.evaluation import REPORT
 from tuneplane.contract.followups import SUITES_FOLDER, report_folders
 from tuneplane.contract.layout import RUN_ID
 
@@ -33,18 +34,49 @@ class _ReportPath(GivenPath):
         path = super().convert(value, param, ctx)
         if path.exists() or not RUN_ID.match(path.parts[0] if path.parts else "") or len(path.parts) > 2:
             return path
-        from hpc.cli.context import current_user, storage_root
-        from hpc.runs.find import resolve
-        from hpc.runs.records import numbers
+        return _report_of(path.parts[0], path.parts[1] if len(path.parts) > 1 else "", param)
 
-        run, inside = resolve(storage_root(), path.parts[0], current_user()), path.parts[1:]
-        if inside and inside[0].isascii() and inside[0].isdecimal() and run.array.is_dir():
-            run, inside = run.element(int(inside[0])), ()
-        attempts = numbers(run.attempts)
-        if not attempts:
-            return path
-        out = run.attempt(attempts[-1]).out
-        return out / SUITES_FOLDER / inside[0] if inside else out
+
+def _report_of(word: str, inside: str, param: click.Parameter | None) -> Path:
+    """The folder of a run's report, or with `inside` of one of its suites or elements. Raises Refusal E-EVAL-040 where it has none."""
+    from hpc.cli.context import current_user, storage_root
+    from hpc.errors import Refusal
+    from hpc.runs.find import resolve
+    from hpc.runs.records import numbers
+
+    whole = run = resolve(storage_root(), word, current_user())
+    field, named = (param.human_readable_name if param else "REPORT"), ""
+
+    def no(message: str, allowed: str, hint: str) -> Refusal:
+        return Refusal("E-EVAL-040", message, field=field, found=f"{whole.run_id}{named}", allowed=allowed, hint=hint)
+
+    if run.array.is_dir():
+        elements = numbers(run.array)
+        if not inside.isascii() or not inside.isdecimal() or int(inside) not in elements:
+            named = f"/{inside}" if inside else ""
+            allowed = ", ".join(f"{whole.run_id}/{n}" for n in elements[:8]) or "none has begun"
+            raise no("is an array: each element has its report", allowed, f"tp eval ls {whole.run_id}")
+        run, named, inside = run.element(int(inside)), f"/{int(inside)}", ""
+    attempts = numbers(run.attempts)
+    folders = [f for f in report_folders(run.attempt(attempts[-1]).out) if (f / REPORT).is_file()] if attempts else []
+    if not folders:
+        raise no("has made no report", "the run of an evaluation that is done", f"tp job status {whole.run_id}")
+    if not inside:
+        return run.attempt(attempts[-1]).out
+    suites = {_suite_of(folder): folder for folder in folders}
+    if inside not in suites:
+        named = f"/{inside}"
+        raise no(
+            "is none of its suites", ", ".join(f"{whole.run_id}/{s}" for s in suites), f"tp eval show {whole.run_id}"
+        )
+    return suites[inside]
+
+
+def _suite_of(folder: Path) -> str:
+    """The suite of a report: the folder's name where the evaluation had several, else what the report says."""
+    from hpc.evaluate.reports import read_report
+
+    return folder.name if folder.parent.name == SUITES_FOLDER else read_report(folder).suite
 
 
 _REPORT = _ReportPath()
@@ -186,8 +218,16 @@ def _example(example: Example) -> str:
 
 @evaluation.command()
 @click.argument("reports", type=_REPORT, nargs=-1, metavar="REPORT...")
-@click.option("--config", type=_PATH, default=None, metavar="FILE|EXP", help="A config.yaml, its folder, or a JobSpec.")
-@click.option("--baseline", type=_REPORT, multiple=True, metavar="REPORT", help="What max_regression compares with.")
+@click.option(
+    "--config",
+    type=_PATH,
+    default=None,
+    metavar="FILE|FOLDER",
+    help="A config.yaml, its folder (experiments/EXP), or a JobSpec.",
+)
+@click.option(
+    "--baseline", type=_REPORT, multiple=True, metavar="REPORT", help="What max_regression compares with; one a suite."
+)
 @click.option("--general", multiple=True, metavar="SUITE[=S,P]", help="Score and pass rate may drop by 0.03 and 0.05.")
 @json_option
 def gate(

@@ -13,6 +13,8 @@ from hpc.spec.text import escaped
 if TYPE_CHECKING:
     from hpc.cli.desk import Desk
     from hpc.evaluate.verdicts import RunVerdict
+    from hpc.runs.records import Facts
+    from hpc.runs.state import RunState
 
 
 def followups(desk: Desk, run: RunPaths) -> list[dict[str, Any]]:
@@ -83,7 +85,7 @@ def _why(row: dict[str, Any]) -> str:
 def stop_all(desk: Desk, run: RunPaths, *, runs: bool = False) -> list[str]:
     """Stop what follows a run that was stopped: it could not begin any more. One line each.
 
-    `runs`: the run's job was running; its script itself cancels evaluations whose checkpoint never came, and leaves the others alone.
+    `runs`: the run's job was running; of the evaluations of its checkpoints only those are stopped that have none.
     """
     from tuneplane.contract.followups import CHECKPOINTS
 
@@ -96,7 +98,7 @@ def stop_all(desk: Desk, run: RunPaths, *, runs: bool = False) -> list[str]:
         if not state.active:
             continue
         if action == CHECKPOINTS and runs:
-            said.append(f"{action} {child.run_id}: those without a checkpoint are cancelled when the run has ended")
+            said.append(f"{action} {child.run_id}: {_stop_unreached(desk, run, facts, state)}")
             continue
         try:
             done = actions.stop(child, facts, state, desk.actor, lambda fleet=state.fleet: desk.asker.slurm(fleet))  # type: ignore[misc]
@@ -104,3 +106,17 @@ def stop_all(desk: Desk, run: RunPaths, *, runs: bool = False) -> list[str]:
         except Refusal as exc:
             said.append(f"{action} {child.run_id}: {exc.code} {exc.message}")
     return said
+
+
+def _stop_unreached(desk: Desk, run: RunPaths, facts: Facts, state: RunState) -> str:
+    """What was done about evaluations whose checkpoint is not there; those that have one are left alone."""
+    from hpc.runs import unreached
+    from hpc.submit.followlist import evaluations
+
+    try:
+        found = evaluations(run)
+        steps = unreached.cancel(run, found, facts, desk.actor, lambda: desk.asker.slurm(state.fleet)) if found else []
+    except Refusal as exc:
+        return f"{exc.code} {exc.message}"
+    shown = ", ".join(map(str, steps[:8])) + (f" and {len(steps) - 8} more" if len(steps) > 8 else "")
+    return f"those without a checkpoint are cancelled: step {shown}" if steps else "each has its checkpoint"

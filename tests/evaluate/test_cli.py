@@ -99,6 +99,31 @@ def test_an_evaluation_in_several_suites_shows_all_and_compares_the_named_one(
     assert verdicts == ["failed", "passed"]
 
 
+def test_a_run_without_such_a_report_is_told_from_one_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/site.yaml").write_text("")
+    monkeypatch.setenv("TUNEPLANE_STORAGE_ROOT", str(tmp_path))
+    runs = tmp_path / "runs" / current_user() / "sums.eval"
+    for name in ("run-00a1/attempts/0/out", "run-00a2/array/1/attempts/0/out", "run-00a2/array/3/attempts/0"):
+        (runs / name).parent.mkdir(parents=True)
+        (runs / name).mkdir() if name.endswith("/0") else answered(runs / name, {"q": ("x", "x")}, suite="sums")
+    (runs / "run-00a3/attempts").mkdir(parents=True)
+    assert as_json(capsys, "show", "run-00a1/sums")[1]["folder"] == str(runs / "run-00a1/attempts/0/out")
+    assert as_json(capsys, "show", "run-00a2/1")[1]["folder"] == str(runs / "run-00a2/array/1/attempts/0/out")
+    for named, found, allowed in (
+        ("run-00a1/other", "run-00a1/other", "run-00a1/sums"),
+        ("run-00a2", "run-00a2", "run-00a2/1, run-00a2/3"),
+        ("run-00a2/2", "run-00a2/2", "run-00a2/1, run-00a2/3"),
+        ("run-00a2/3", "run-00a2/3", "the run of an evaluation that is done"),
+        ("run-00a3", "run-00a3", "the run of an evaluation that is done"),
+    ):
+        code, value = as_json(capsys, "show", named)
+        (error,) = value["errors"]
+        assert (code, error["code"], error["found"], error["allowed"]) == (1, "E-EVAL-040", found, allowed)
+
+
 def test_compare_prints_changes_without_what_steers_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

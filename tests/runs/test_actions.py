@@ -14,11 +14,12 @@ import pytest
 from builder import RunMaker
 from conftest import ME
 from fakeslurm import FakeSlurm
+from tuneplane.contract.checkpointed import Evaluations, marks_of
 from tuneplane.contract.layout import StorageRoot
 from tuneplane.record.events import read_chain
 
 from hpc.errors import Refusal
-from hpc.runs import actions
+from hpc.runs import actions, unreached
 from hpc.runs.actions import Actor
 from hpc.runs.audit import audit
 from hpc.runs.records import read_facts
@@ -58,6 +59,24 @@ def test_stop_marks_first_and_then_cancels(queued: RunMaker, fake_slurm: FakeSlu
         "stop requested",
         {"by": ME},
     )
+
+
+def test_of_a_stopped_run_only_evaluations_without_a_checkpoint_are_cancelled_and_marked(
+    queued: RunMaker, fake_slurm: FakeSlurm, root: StorageRoot, actor: Actor
+) -> None:
+    trained = root.run(ME, "trained", "run-00000001")
+    (trained.checkpoints / "step-000000010").mkdir(parents=True)
+    (trained.checkpoints / "step-000000010/manifest.json").write_text("{}")
+    trained.evaluations.mkdir()
+    (trained.evaluations / "100_1").write_text("released 2026-03-01T12:00:00Z\n")
+    asked = Evaluations(queued.run, (10, 20, 30, 40))
+    slurm = Slurm(bin_dir=str(fake_slurm.bin), conf=fake_slurm.conf)
+    facts = read_facts(queued.run)
+    assert unreached.cancel(trained, asked, facts, actor, lambda: slurm) == [30, 40]
+    assert {n: m.word for n, m in marks_of(trained).items()} == {1: "released", 2: "cancelled", 3: "cancelled"}
+    (call,) = fake_slurm.calls("scancel")
+    assert call["args"][-3:] == ["--name=sft.run-0a1b2c3d.0", "100_2", "100_3"]
+    assert unreached.cancel(trained, asked, facts, actor, lambda: slurm) == []
 
 
 def test_stop_twice_is_no_error_and_one_event(queued: RunMaker, fake_slurm: FakeSlurm, actor: Actor) -> None:
