@@ -162,6 +162,10 @@ def test_a_job_asks_a_pack_a_benchmark_of_the_experiment_and_rows_and_judges_the
     assert numbers["behaviour/score"] == (1.0, 0.0)
     assert numbers["sums/score"][0] > numbers["sums/score"][1] == 0.0
     assert [p.parent.name for p in report_folders(tmp_path / "out")] == ["suites"] * 3
+    progress = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    assert [(p["step"], p["total_steps"]) for p in progress if p["step"] == p["total_steps"]] == [
+        (15, 15), (15, 15), (3, 3), (3, 3), (3, 3), (3, 3),
+    ]  # fmt: skip
     report = json.loads((tmp_path / "out/suites/letters/baseline/eval_report.json").read_text())
     assert (report["suite"], report["data"]["used"], report["metrics"]["again:acc,none"]["n"]) == ("letters", 5, 2)
 

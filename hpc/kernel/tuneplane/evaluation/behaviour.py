@@ -20,7 +20,7 @@ from tuneplane.evaluation import cache
 from tuneplane.evaluation.answers import Prediction, join, read_predictions
 from tuneplane.evaluation.basis import alone, basis_of, earlier_report, make_folders, settle
 from tuneplane.evaluation.examples import Examples, Question, inputs_bytes, read_examples, read_inputs
-from tuneplane.evaluation.followup import Subject, Suite, Where
+from tuneplane.evaluation.followup import PROGRESS, Subject, Suite, Where
 from tuneplane.evaluation.loading import choose, load
 from tuneplane.evaluation.metrics import aggregate, score
 from tuneplane.evaluation.settings import Settings, settings_digest
@@ -30,7 +30,6 @@ from tuneplane.record.files import replace
 from tuneplane.record.times import utc_now
 from tuneplane.training import warning
 
-METRICS = "metrics.jsonl"
 _SAY_S = 10.0
 
 
@@ -38,7 +37,7 @@ _SAY_S = 10.0
 class Request:
     """One evaluation. `keep` holds what a later start goes on with (by default `out`); `model_files` are digests that are known already.
 
-    `earlier`: folders of finished reports that may stand in for this one where they rest on the same.
+    `earlier`: folders of finished reports that may stand in for this one where they rest on the same. `log`: where progress goes, by default `out`.
     """
 
     model: Path
@@ -50,6 +49,7 @@ class Request:
     keep: Path | None = None
     model_files: Sequence[Mapping[str, Any]] = ()
     earlier: Sequence[Path] = ()
+    log: Path | None = None
 
     @property
     def kept(self) -> Path:
@@ -77,6 +77,7 @@ def suite(settings: Settings, data: Path, device: str, say: Callable[[str], None
             keep=at.keep,
             model_files=one.files,
             earlier=at.earlier,
+            log=at.log,
         )
         return evaluate(request, say)
 
@@ -136,7 +137,7 @@ def _ask(
     loaded = load(request.model, request.adapter, device, precision)
     asked = encode(questions, loaded, request.settings, os.fspath(request.data))
     out: list[Prediction] = []
-    progress = Progress(request.out / METRICS, len(asked), say)
+    progress = Progress(request.log or request.out / PROGRESS, len(asked), say)
     with open(request.kept / PREDICTIONS, "ab") as stream:
         for batch in answers(asked, loaded, request.settings):
             stream.write(b"".join(p.line() for p in batch))

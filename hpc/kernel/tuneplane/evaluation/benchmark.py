@@ -18,7 +18,7 @@ from tuneplane.contract.evaluation import INPUTS, PREDICTIONS, REPORT, REPORT_SC
 from tuneplane.evaluation import cache
 from tuneplane.evaluation.basis import alone, basis_of, earlier_report, make_folders, settle
 from tuneplane.evaluation.benchmark_settings import Settings, settings_digest
-from tuneplane.evaluation.followup import Subject, Suite, Where
+from tuneplane.evaluation.followup import PROGRESS, Subject, Suite, Where
 from tuneplane.evaluation.harness import Answered, Responses, ask
 from tuneplane.evaluation.loading import choose, load
 from tuneplane.evaluation.metrics import Score, columns, summary
@@ -28,7 +28,7 @@ from tuneplane.record.digest import digest_bytes
 from tuneplane.record.files import replace
 from tuneplane.record.times import utc_now
 
-METRICS, RESPONSES = "metrics.jsonl", "responses.jsonl"
+RESPONSES = "responses.jsonl"
 _SAY_S = 10.0
 
 
@@ -36,7 +36,7 @@ _SAY_S = 10.0
 class Request:
     """One benchmark, one model. `keep` holds what a later start goes on with; `model_files` are digests that are known already.
 
-    `earlier`: folders of finished reports that may stand in for this one where they rest on the same.
+    `earlier`: folders of finished reports that may stand in for this one where they rest on the same. `log`: where progress goes, by default `out`.
     """
 
     model: Path
@@ -48,6 +48,7 @@ class Request:
     keep: Path | None = None
     model_files: Sequence[Mapping[str, Any]] = ()
     earlier: Sequence[Path] = ()
+    log: Path | None = None
 
     @property
     def kept(self) -> Path:
@@ -75,6 +76,7 @@ def suite(name: str, folder: Path, settings: Settings, device: str, say: Callabl
             keep=at.keep,
             model_files=one.files,
             earlier=at.earlier,
+            log=at.log,
         )
         return evaluate(request, say)
 
@@ -94,7 +96,7 @@ def _evaluate(request: Request, say: Callable[[str], None], now: Callable[[], st
     if (found := earlier_report(shelf, request.earlier, basis, request.out)) is not None:
         say(f"the same evaluation was done before: {found['cached']['from']}")
         return found
-    responses = Responses(request.kept / RESPONSES, Progress(request.out / METRICS, say).note)
+    responses = Responses(request.kept / RESPONSES, Progress(request.log or request.out / PROGRESS, say).note)
     if responses.earlier:
         say(f"goes on behind {responses.earlier} responses that are there")
     try:

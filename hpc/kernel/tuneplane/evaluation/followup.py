@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tuneplane.contract.evaluation import REPORT
 from tuneplane.contract.followups import (
@@ -27,6 +27,9 @@ from tuneplane.record.files import write_json_new
 from tuneplane.record.times import utc_now
 from tuneplane.training.refusals import refuse
 
+PROGRESS: Final = "metrics.jsonl"
+"""In an out folder: how far a job is, by which `tp job status` shows it."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -39,11 +42,15 @@ class Subject:
 
 @dataclass(frozen=True)
 class Where:
-    """Where one suite's report of one subject goes, what a later start goes on with, and finished reports that may stand in for it."""
+    """Where one suite's report of one subject goes, what a later start goes on with, and finished reports that may stand in for it.
+
+    `log`: where the progress of all of a job's suites goes, one behind the other; None: into `out`.
+    """
 
     out: Path
     keep: Path
     earlier: tuple[Path, ...] = ()
+    log: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -95,10 +102,10 @@ def evaluate_all(
     for suite in suites:
         folder, keep = place_of(suite.name, suites, out), place_of(suite.name, suites, kept)
         say(f"{suite.name}: {_named(candidate)}")
-        reports.append(suite.ask(candidate, Where(folder, keep / CANDIDATE)))
+        reports.append(suite.ask(candidate, Where(folder, keep / CANDIDATE, log=out / PROGRESS)))
         if baseline is not None:
             say(f"{suite.name}: {BASELINE} {_named(baseline)}")
-            place = Where(folder / BASELINE_FOLDER, keep / BASELINE, tuple(earlier(suite.name)))
+            place = Where(folder / BASELINE_FOLDER, keep / BASELINE, tuple(earlier(suite.name)), out / PROGRESS)
             baselines.append(suite.ask(baseline, place))
     verdict = verdict_of(wanted, reports, baselines)
     record = {

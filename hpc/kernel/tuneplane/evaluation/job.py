@@ -77,7 +77,15 @@ def run_job(job: Job, suites: Sequence[Suite], adapter: str) -> None:
 
     What is kept between attempts lies beside the run's checkpoints.
     """
-    from tuneplane.evaluation.followup import Subject, Where, evaluate_all, finished_baselines, place_of, subjects
+    from tuneplane.evaluation.followup import (
+        PROGRESS,
+        Subject,
+        Where,
+        evaluate_all,
+        finished_baselines,
+        place_of,
+        subjects,
+    )
 
     place, out = job.place, job.place.out_dir
     if job.late and job.late[CANDIDATE]["artefact"] == CHECKPOINT:
@@ -94,7 +102,8 @@ def run_job(job: Job, suites: Sequence[Suite], adapter: str) -> None:
         model = job.launch.input_path("model", place)
         assert model is not None
         given = Subject(model, path_of(adapter), tuple(job.launch.inputs["model"].get("files", ())))
-        wheres = [Where(place_of(s.name, suites, out), place_of(s.name, suites, job.kept)) for s in suites]
+        named = [(place_of(s.name, suites, out), place_of(s.name, suites, job.kept)) for s in suites]
+        wheres = [Where(folder, keep, log=out / PROGRESS) for folder, keep in named]
         done = {"reports": [s.ask(given, where) for s, where in zip(suites, wheres, strict=True)]}
     write_result(job, done)
 
