@@ -213,15 +213,18 @@ def records(
 def variant_refusals(sweep: Sweep, recipe: Recipe, version: str, base: Mapping[str, Any]) -> list[Refusal]:
     """What the recipe says of each value, every value once; duplicates. A program of the user's own takes any name."""
     rows = [tuple(sorted((k, type(v).__name__, v) for k, v in row.items())) for row in sweep.variants]
+    first: dict[Any, int] = {}
+    for n, row in enumerate(rows):
+        first.setdefault(row, n)
     out = [
         Refusal(
             "E-SWEEP-002",
-            f"variant {n} is variant {rows.index(row)} again",
+            f"variant {n} is variant {first[row]} again",
             field=f"variants.{n}",
             found=str(sweep.variants[n]),
         )
         for n, row in enumerate(rows)
-        if len(set(rows)) < len(rows) and rows.index(row) != n
+        if first[row] != n
     ]
     if recipe.is_custom:
         return out

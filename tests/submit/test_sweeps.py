@@ -17,7 +17,7 @@ from hpc.catalog.recipes import load_recipe
 from hpc.errors import Refusal, Refusals
 from hpc.submit.package import discard
 from hpc.submit.pieces import LONGEST, STRIDE, Piece, pieces_of
-from hpc.submit.sweeps import Asked, metric_refusals, plan, table_refusals
+from hpc.submit.sweeps import Asked, metric_refusals, plan, table_refusals, variant_refusals
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sif"))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -330,3 +330,12 @@ class TestMetric:
     def test_a_recipe_that_declares_nothing_cannot_be_asked(self, experiment: Path) -> None:
         shutil.copytree(CURVE, experiment.parent / "curve")
         assert self.refusals("height", experiment, experiment.parent / "curve") == ([], [])
+
+
+def test_a_variant_that_stands_again_names_the_first_one() -> None:
+    sweep = Sweep(({"a": 1}, {"a": 2}, {"a": 1}, {"a": True}, {"a": 1.0}, {"a": 2}))
+    custom = load_recipe(Path(__file__).parents[2] / "recipes/custom/custom")
+    assert [(f.code, f.field, f.message) for f in variant_refusals(sweep, custom, "", {})] == [
+        ("E-SWEEP-002", "variants.2", "variant 2 is variant 0 again"),
+        ("E-SWEEP-002", "variants.5", "variant 5 is variant 1 again"),
+    ]
