@@ -24,6 +24,7 @@ import pieces
 import report
 import scene
 import shelves
+import starting
 import sweeping
 import training
 from timing import Environment
@@ -42,6 +43,7 @@ MEASURES = (
     "behaviour",
     "training",
     "checkpoint",
+    "start",
     "filter",
     "data",
     "registry",
@@ -65,6 +67,7 @@ def measures(folder: Path, env: Environment, conf: str, *, large: bool) -> dict[
         "behaviour": lambda: evaluating.behaviour(folder),
         "training": lambda: training.training(folder),
         "checkpoint": lambda: checkpointing.checkpoints(folder),
+        "start": lambda: starting.starts(folder, env, conf),
         "filter": lambda: filtering.filtering(folder, large=large),
         "data": lambda: datarows.datasets(folder, large=large),
         "registry": lambda: shelves.shelves(folder, large=large),
