@@ -19,30 +19,22 @@ from tuneplane.launch.verdict import Ending, Seen, decide, runs_again
 from tuneplane.record.canonical import pretty_bytes
 from tuneplane.record.digest import digest_bytes, digest_file, digest_json
 from tuneplane.record.events import EventWriter, read_all
-from tuneplane.record.files import read_json, write_json_new, write_new
+from tuneplane.record.files import read_json, read_object, write_json_new, write_new
 from tuneplane.record.times import parse_utc, utc_now
 
 MAX_ARTIFACT_FILES = 4096
 
 
-def _maybe(path: os.PathLike[str]) -> dict[str, Any] | None:
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def checkpoint_step(place: Place) -> int | None:
     """Step of the newest complete checkpoint, from the pointer that is written last."""
-    pointer = _maybe(place.run.checkpoints / "latest.json")
+    pointer = read_object(place.run.checkpoints / "latest.json")
     step = (pointer or {}).get("step")
     return step if isinstance(step, int) else None
 
 
 def look(place: Place, env: Mapping[str, str], lead_s: float) -> Seen:
     """Gather the facts of `Seen` from the disk and the batch script's variables."""
-    nodes = {k: _maybe(place.attempt.nodes / f"{k}.end.json") for k in range(len(place.hosts))}
+    nodes = {k: read_object(place.attempt.nodes / f"{k}.end.json") for k in range(len(place.hosts))}
     started = any((place.attempt.nodes / f"{k}.start.json").exists() for k in nodes)
     return Seen(
         nodes,
@@ -81,7 +73,7 @@ def collect_artifacts(place: Place, recipe: Mapping[str, Any]) -> tuple[list[dic
 def stopped_rung(place: Place) -> dict[str, Any] | None:
     """The decision with which an element of a sweep ended early, from its rungs' records."""
     for name in os.listdir(place.run.rungs) if place.run.rungs.is_dir() else ():
-        if (rung := _maybe(place.run.rungs / name)) and rung.get("decision") == "stop":
+        if (rung := read_object(place.run.rungs / name)) and rung.get("decision") == "stop":
             return rung
     return None
 
@@ -121,18 +113,18 @@ def _end_record(
 
 def _left_s(place: Place, env: Mapping[str, str]) -> float | None:
     """Seconds until the time limit, None where there is none."""
-    begun, limit = _maybe(place.attempt.start), env.get("TP_TIME_S", "")
+    begun, limit = read_object(place.attempt.start), env.get("TP_TIME_S", "")
     return parse_utc(begun["started_at"]).timestamp() + float(limit) - time.time() if limit and begun else None
 
 
 def _output(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Any] | None:
     """Publish the data set that the run was asked for, if it succeeded; what became of it is written down once."""
-    launch = _maybe(place.work / ".tuneplane/launch.json") or {}
+    launch = read_object(place.work / ".tuneplane/launch.json") or {}
     if end["class"] != "done" or not launch.get("output_dataset"):
         return None
-    if known := _maybe(place.attempt.output):
+    if known := read_object(place.attempt.output):
         return known
-    admission = _maybe(place.admission) or {}
+    admission = read_object(place.admission) or {}
     made_by = {
         "run_id": place.run_id, "attempt": place.attempt.number, "exp": place.run.exp, "owner": admission.get("owner", ""),
         "spec_digest": admission.get("spec_digest", ""), "package_digest": admission.get("package_digest", ""),
@@ -156,11 +148,11 @@ def _output(place: Place, end: Mapping[str, Any], env: Mapping[str, str]) -> dic
 
 def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output: Mapping[str, Any] | None) -> bytes:
     spec, launch = read_json(place.work / ".tuneplane/jobspec.json"), read_json(place.work / ".tuneplane/launch.json")
-    recipe, start = read_json(place.work / ".tuneplane/recipe.json"), _maybe(place.attempt.start) or {}
-    admission = _maybe(place.admission) or {}
+    recipe, start = read_json(place.work / ".tuneplane/recipe.json"), read_object(place.attempt.start) or {}
+    admission = read_object(place.admission) or {}
     artifacts, beyond = collect_artifacts(place, recipe)
     attempts = [
-        _maybe(place.run.attempt(n).end) or {"attempt": n, "class": "lost"} for n in range(place.attempt.number)
+        read_object(place.run.attempt(n).end) or {"attempt": n, "class": "lost"} for n in range(place.attempt.number)
     ]
     return pretty_bytes(
         {
@@ -194,9 +186,9 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output
             "origin": provenance(place, spec, launch, recipe, env),
             **({"output_dataset": dict(output)} if output else {}),
             "continuity": [
-                c for n in range(place.attempt.number + 1) if (c := _maybe(place.run.attempt(n).continuity))
+                c for n in range(place.attempt.number + 1) if (c := read_object(place.run.attempt(n).continuity))
             ],
-            "result": _maybe(place.attempt.out / "result.json"),
+            "result": read_object(place.attempt.out / "result.json"),
             "artifacts": artifacts,
             **({"artifacts_not_listed": beyond} if beyond else {}),
         }
@@ -205,7 +197,7 @@ def _report(place: Place, end: Mapping[str, Any], env: Mapping[str, str], output
 
 def _followed(place: Place, launch: Mapping[str, Any]) -> dict[str, Any]:
     """Of a run that follows another one: whom, and what of it was read."""
-    late = (_maybe(late_path(place.attempt)) or {}).get("inputs")
+    late = (read_object(late_path(place.attempt)) or {}).get("inputs")
     return {
         **({"follows": launch["follows"]} if "follows" in launch else {}),
         **({"late_inputs": late} if late else {}),
@@ -231,11 +223,11 @@ def _join_events(place: Place, end: Mapping[str, Any]) -> None:
         "nodes": {path.name: digest_file(path) for path in sorted(place.attempt.nodes.glob("*.json"))},
         **_saved(place),
     }
-    if _maybe(place.attempt.continuity):
+    if read_object(place.attempt.continuity):
         details["continuity_sha256"] = digest_file(place.attempt.continuity)
     if end["class"] == "done":
         details["report_sha256"] = digest_bytes(place.run.report.read_bytes())
-        if output := _maybe(place.attempt.output):
+        if output := read_object(place.attempt.output):
             details["output_dataset"] = {key: output.get(key, "") for key in ("ref", "state", "message", "digest")}
     stage = {"done": "completed", "preempted": "preempted", "cancelled": "cancelled"}.get(end["class"], "failed")
     status = "completed" if end["class"] == "done" else ("queued" if end["requeue"] else "failed")
@@ -244,7 +236,7 @@ def _join_events(place: Place, end: Mapping[str, Any]) -> None:
 
 def _saved(place: Place) -> dict[str, Any]:
     """The newest checkpoint at the end of the attempt, by the digest of its manifest, which lists its files."""
-    pointer = _maybe(place.run.checkpoints / "latest.json") or {}
+    pointer = read_object(place.run.checkpoints / "latest.json") or {}
     told = {key: pointer.get(key) for key in ("step", "path", "manifest_sha256")}
     return {"checkpoint": told} if all(told.values()) else {}
 
@@ -259,7 +251,7 @@ def finish(place: Place, env: Mapping[str, str]) -> str:
     if (later := successor(place.run, place.attempt.number)) is not None:
         print(f"{utc_now()} tp: attempt {later} has the run now", file=sys.stderr, flush=True)
         return "superseded"
-    end = _maybe(place.attempt.end)
+    end = read_object(place.attempt.end)
     if end is None:
         end = _decide(place, env)
         if end is None:
@@ -272,12 +264,12 @@ def finish(place: Place, env: Mapping[str, str]) -> str:
 
 
 def _decide(place: Place, env: Mapping[str, str]) -> dict[str, Any] | None:
-    launch = _maybe(place.work / ".tuneplane/launch.json") or {}
+    launch = read_object(place.work / ".tuneplane/launch.json") or {}
     policies = launch.get("policies") or {"requeue_on": [], "max_attempts": 1, "lead_s": 0}
     ending, step = decide(look(place, env, float(policies["lead_s"]))), checkpoint_step(place)
     if ending.klass == "node_fail" and float(env.get("TP_WAITED_S", "0")) < float(policies.get("node_grace_s", 0)):
         return None
-    previous = [e for n in range(place.attempt.number - 1, -1, -1) if (e := _maybe(place.run.attempt(n).end))]
+    previous = [e for n in range(place.attempt.number - 1, -1, -1) if (e := read_object(place.run.attempt(n).end))]
     first = place.attempt.number - place.restart_count
     again, reason = runs_again(
         ending, policies, attempt=place.attempt.number, first_attempt=first, step=step, previous=previous,
