@@ -24,9 +24,10 @@ def cancel(run: RunPaths, found: Evaluations, facts: Facts, actor: Actor, slurm:
     `facts` are those of the evaluations. Raises Refusal E-RUNS-014, E-SLURM-*; then nothing is marked. Raises OSError.
     """
     require_owner(found.run, actor)
-    submission, marks = facts.last_submission, marks_of(run)
+    submission = facts.last_submission
     if submission is None or submission.kind == "local":
         return []
+    marks = marks_of(run, submission.job_id)  # of an earlier job they say nothing of this one
     never = [
         (element, step)
         for element, step in enumerate(found.steps)
