@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.digest import digest_file
-from tuneplane.record.files import read_bytes, read_json
+from tuneplane.record.files import read_bytes, read_object
 
 from hpc.evidence.bundle import LIST, LOG, BundleError, LeftOut, Manifest, files_of, read_manifest, run_of, run_prefix
 from hpc.evidence.entries import Entry, by_place, subject_of
@@ -151,7 +151,7 @@ def _same_artifacts(run: RunPaths, manifest: Manifest, out: Judgement) -> None:
 
 
 def _admission_key(folder: Path) -> str:
-    key = _object(folder / "site/policy.json").get("admission")
+    key = (read_object(folder / "site/policy.json") or {}).get("admission")
     return str(key.get("public_key", "")) if isinstance(key, dict) else ""
 
 
@@ -190,7 +190,7 @@ def artifacts_of(run: RunPaths) -> list[LeftOut]:
     out = []
     indices = sorted(int(n) for n in os.listdir(run.array) if n.isdigit()) if run.array.is_dir() else []
     for part, prefix in [(run, ""), *((run.element(i), f"array/{i}/") for i in indices)]:
-        report = _object(part.report)
+        report = read_object(part.report) or {}
         try:
             last = int(report["attempts"][-1]["attempt"])
             rows = [(str(a["path"]), int(a["size"]), str(a["sha256"])) for a in report.get("artifacts") or ()]
@@ -198,14 +198,6 @@ def artifacts_of(run: RunPaths) -> list[LeftOut]:
             continue
         out += [LeftOut(f"{prefix}attempts/{last}/out/{path}", size, sha256) for path, size, sha256 in rows]
     return out
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        value = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _log(folder: Path, run: RunPaths, manifest: Manifest, pins: Pins, out: Judgement) -> None:

@@ -80,20 +80,26 @@ def _files(case: Case, folder: Path, value: Mapping[str, Any]) -> dict[str, byte
 def _one(
     case: Case, folder: Path, value: Mapping[str, Any], files: Mapping[str, bytes], launch: Mapping[str, Any]
 ) -> None:
-    from tuneplane.evaluation.rescore import (
-        asked_otherwise,
-        is_behaviour,
-        rescored,
-    )  # 50 ms that other runs need not wait
-
-    if not is_behaviour(value):
-        wrong = rescored(value, files, None, case.went_on)
-    else:
-        wrong = asked_otherwise(value, _asked(launch))
-        with tempfile.TemporaryDirectory(prefix="tp-audit-") as scratch:
-            rows = _rows(case, folder, value, launch, Path(scratch))
-            wrong += rescored(value, files, rows, case.went_on)
-    made_by = (launch.get("kernel") or {}).get("version")
+    try:  # 50 ms that other runs need not wait
+        from tuneplane.evaluation.rescore import asked_otherwise, is_behaviour, rescored
+    except ModuleNotFoundError:
+        case.note(
+            CHECK, folder / REPORT, "is not scored again: a bundle's verifier travels without the evaluator's rules"
+        )
+        return
+    try:
+        if not is_behaviour(value):
+            wrong = rescored(value, files, None, case.went_on)
+        else:
+            wrong = asked_otherwise(value, _asked(launch))
+            with tempfile.TemporaryDirectory(prefix="tp-audit-") as scratch:
+                rows = _rows(case, folder, value, launch, Path(scratch))
+                wrong += rescored(value, files, rows, case.went_on)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as exc:
+        case.tampered(CHECK, folder / REPORT, f"is not what an evaluation leaves: {exc!r:.200}")
+        return
+    kernel = launch.get("kernel")
+    made_by = kernel.get("version") if isinstance(kernel, dict) else None
     for one in wrong:
         if one.unknown:
             case.note(CHECK, folder / one.file, one.text)

@@ -23,6 +23,7 @@ from hpc.evidence.export import judge_archive
 from hpc.evidence.judge import Pins, judge
 from hpc.evidence.ustar import ArchiveError, Member, header, read_archive, write_archive
 from hpc.evidence.verifier import modules, sources
+from tests.evaluated import evaluated
 
 CANARY = "hf_CANARYq7Zk3"
 
@@ -154,6 +155,22 @@ def test_artifacts_put_in_their_place_are_checked_too(bundle: Path, tmp_path: Pa
     (place / "adapter.safetensors").write_bytes(b"Weights")
     said = offline(folder)
     assert (said.returncode, "attempts/0/out/adapter.safetensors: was changed" in said.stdout) == (2, True)
+
+
+def test_an_evaluation_put_in_its_place_is_compared_and_said_not_to_be_scored_again(lab: Lab, tmp_path: Path) -> None:
+    made = evaluated(tmp_path / "made", tmp_path / "rows.jsonl", {"1 + 1?": ("2", "3")})
+    left = {path.name: path.read_bytes() for path in made.iterdir()}
+    lab.make(left=left).done()
+    lab.tp("log", "add")
+    assert lab.tp("export", "sft", "-o", str(tmp_path / "evidence.tar")).code == 0
+    folder = unpack(tmp_path / "evidence.tar", tmp_path / "out")
+    place = folder / f"runs/{ME}/sft/run-0a1b2c3d/attempts/0/out"
+    place.mkdir(parents=True)
+    for name, data in left.items():
+        (place / name).write_bytes(data)
+    said = offline(folder)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "eval_report.json: is not scored again: a bundle's verifier travels without" in said.stdout
 
 
 def relist(folder: Path) -> None:

@@ -186,3 +186,22 @@ def test_a_benchmark_s_means_are_those_of_its_scores_and_its_answers_are_lm_eval
 def test_a_file_that_only_has_the_name_of_a_report_is_an_artifact_like_any_other(files: Files, found: Any) -> None:
     assert found({REPORT: b"not JSON"}) == []
     assert found({REPORT: b'{"schema": "mine/v1"}'}) == []
+
+
+@pytest.mark.parametrize(
+    "settings", [[], {"metrics": 1}, {"metrics": []}, {"metrics": "exact_match", "max_rows": "x"}, {"metrics": None}]
+)
+@pytest.mark.parametrize("values", [{"exact_match": 10**400}, [["exact_match", 1]], {"exact_match": "1"}, {}, None])
+def test_whatever_an_owner_writes_is_a_finding_and_no_crash(
+    files: Files, found: Any, settings: Any, values: Any
+) -> None:
+    scores = put([{"id": "x", "passed": True, "values": values, "parts": {}}])
+    for changed in ({}, {"scores": scores}):
+        said = found(forged(files, report=lambda r: r.update(settings=settings), **changed), kernel="k")
+        assert ("tampered", f"attempts/0/out/{REPORT}") in [s[:2] for s in said] or changed or settings == []
+        assert not changed or "tampered" in [level for level, *_ in said]
+
+
+def test_inputs_of_another_form_are_a_finding_and_no_crash(files: Files, found: Any) -> None:
+    for validation in ({"path": 1, "files": 3}, {"path": "\0", "files": []}, {"files": [1]}, 7):
+        assert [level for level, path, _ in found(files, inputs={"validation": validation}) if path.endswith(REPORT)]
