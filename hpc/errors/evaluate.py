@@ -74,8 +74,8 @@ KINDS: dict[str, ErrorKind] = table(
     ErrorKind(
         "E-EVAL-032",
         "an evaluation is one process",
-        "The job was submitted with a shape of several ranks.",
-        "Submit with one GPU: --profile SERIES:1, or with one CPU rank.",
+        "The shape has several ranks.",
+        "Submit with one GPU, --profile SERIES:1, or with one CPU rank, --profile cpu:1.",
     ),
     ErrorKind(
         "E-EVAL-033",

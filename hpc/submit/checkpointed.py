@@ -116,8 +116,9 @@ def _step_refusals(wanted: Mapping[str, Any], hyperparams: Mapping[str, Any]) ->
         return no(f"no checkpoint is saved at every {every} steps", f"{FIELD}.every_steps", found, allowed)
     steps = steps_of(wanted, hyperparams)
     if not steps:
-        found = f"every_steps {every}, warmup_steps {wanted['warmup_steps']}"
-        return no(f"there is no such step up to max_steps {last}", f"{FIELD}.every_steps", found, f"at most {last}")
+        name, unit = ("every_steps", saves) if every > last else ("warmup_steps", every)
+        message, allowed = f"there is no such step up to max_steps {last}", f"at most {last // unit * unit}"
+        return no(message, f"{FIELD}.{name}", wanted[name], allowed)
     if len(steps) > MAX_CHECKPOINTS:
         least = -(-last // MAX_CHECKPOINTS)
         allowed = f"at most {MAX_CHECKPOINTS}: every_steps {-(-least // saves) * saves} or more"

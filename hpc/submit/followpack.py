@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tuneplane.contract.followups import CHECKPOINTS, EVAL
+from tuneplane.contract.followups import ARTEFACTS, CHECKPOINTS, EVAL
 from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
@@ -101,11 +101,21 @@ def _baseline(around: Around, parent: Parent) -> tuple[Source | None, dict[str, 
             raise _no_baseline(text, f"{run_id} only follows a run", f"run/{follows['run_id']}")
         if not run.report.exists():
             raise _no_baseline(text, f"{run_id} has not ended well")
+        if not _left(run, ARTEFACTS["final"]):
+            raise _no_baseline(text, f"{run_id} ({run.exp}) left no model")
         model = launch["inputs"].get("model")
         return source_of(run, "final"), {"baseline": model} if model else {}
     if named := baseline_model(text):
         return None, {"baseline": _pinned(around, parent, named)}
     return None, {}
+
+
+def _left(run: RunPaths, name: str) -> bool:
+    """Whether a run that is done left files in a folder, by its report; the job reads each of them."""
+    try:
+        return any(str(row["path"]).startswith(f"{name}/") for row in read_json(run.report)["artifacts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _no_baseline(text: str, message: str, allowed: str = "run/<run_id> of a training of yours that is done") -> Refusal:

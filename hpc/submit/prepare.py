@@ -350,6 +350,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     faults += checkpointed.refusals(spec, recipe, options, fleet=fleet, kind=around.site.fleets[fleet].kind)
     faults += followups.settings_refusals(trained, recipe, Catalogue.load(around.root).get)
     faults += _suite_refusals(around, experiment, spec, recipe, config, files)
+    faults += suites.shape_refusals(spec, recipe)
     faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
     faults += launchplan.limit_refusals(options, around.site, spec, recipe, fleet=fleet, swept=bool(flags.sweep))
     faults += [*unfit, *unwritten]

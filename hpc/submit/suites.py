@@ -140,10 +140,16 @@ def refusals(spec: JobSpec, asked: Asked) -> list[Refusal]:
                 field="spec.evaluation.runner",
                 found=evaluation.runner,
                 allowed=allowed,
+                hint="Leave eval.runner out.",
             )
         )
+    if twice := sorted({name for name in suites if suites.count(name) > 1}):
+        hint = "Name it once."
+        out.append(
+            Refusal("E-SUBMIT-096", "stands twice", field=FIELD, found=", ".join(twice), allowed="each once", hint=hint)
+        )
     known: dict[str, Numbers] = {}
-    for name in suites:
+    for name in dict.fromkeys(suites):
         try:
             known[name] = _numbers(name, asked)
         except Refusals as faults:
@@ -155,6 +161,14 @@ def refusals(spec: JobSpec, asked: Asked) -> list[Refusal]:
         if suite in known:
             out += _gate_refusals(f"spec.evaluation.gates[{index}]", gate, suite, key, known[suite])
     return out
+
+
+def shape_refusals(spec: JobSpec, recipe: Recipe) -> list[Refusal]:
+    """Why an evaluation cannot run in the shape that was asked for: one process asks."""
+    ranks = sum(pool.nodes * pool.ranks for pool in spec.spec.resources.pools)
+    if recipe.id not in SECTIONS or ranks == 1:
+        return []
+    return [Refusal("E-EVAL-032", "more than one rank", field="--profile", found=f"{ranks} ranks", allowed="1 rank")]
 
 
 def _numbers(name: str, asked: Asked) -> Numbers:

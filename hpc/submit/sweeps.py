@@ -123,7 +123,8 @@ def _stopping(asked: Asked, section: Mapping[str, Any] | None) -> Stopping | Non
         }  # fmt: skip
         return Stopping.parse(value)
     except ValueError as exc:
-        found, allowed = asked.rungs or str(dict(section)), "metric, mode, rungs and keep"
+        flags, allowed = {"metric": asked.metric, "rungs": asked.rungs}, "metric, mode, rungs and keep"
+        found = flags.get(str(exc).partition(" ")[0]) or str(dict(section))
         raise Refusal("E-SWEEP-005", str(exc), field="early_stopping", found=found, allowed=allowed) from None
 
 

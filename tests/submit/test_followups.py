@@ -239,12 +239,17 @@ def test_what_cannot_follow_is_refused_before_anything_is_written(lab: Lab) -> N
 def test_a_baseline_that_could_only_fail_after_the_training_is_refused_before_it(lab: Lab) -> None:
     lab.write("held.jsonl", '{"prompt": "1+1", "completion": "2"}\n')
     rows = ("--validation-data", str(lab.project / "experiments" / lab.exp / "held.jsonl"))
+    lab.tp("new", "bare", "--method", "custom/custom")
+    lab.write("../bare/train.sh", "true\n")
+    bare = lab.json("submit", "bare")
+    assert lab.end(lab.run(bare))["class"] == "done"
     lab.write("seconds", "60")
     going = lab.json("submit", lab.exp, "--then", "export")
     before = sorted((lab.storage / "runs").glob("*/*/run-*"))
     for named, code in (
         (f"run/{going['followups'][0]['run_id']}", "E-SUBMIT-096"),
         (f"run/{going['run_id']}", "E-SUBMIT-096"),
+        (f"run/{bare['run_id']}", "E-SUBMIT-096"),
         ("someword", "E-SPEC-026"),
     ):
         lab.write("config.yaml", f"eval: {{suites: [behaviour], baseline: {named}}}\n")

@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+from hpc.catalog.shelf import Catalogue
 from hpc.errors import Refusal
 from hpc.submit import suites
 from tests.submit.test_followups import Lab
@@ -124,6 +126,8 @@ def test_a_suite_that_cannot_be_asked_is_refused_before_the_training(lab: Lab) -
 
     where = "spec.evaluation.suites"
     assert refused("nowhere") == [("E-SUBMIT-096", where)]
+    config(lab, {"suites": ["sums", "sums"]})
+    assert lab.refused("--dry-run") == [("E-SUBMIT-096", where)]
     assert [code for code, _ in refused("scope")] == ["E-SUBMIT-096"]
     experiment = lab.project / "experiments" / lab.exp
     two_tasks(experiment / "benchmarks" / "letters")
@@ -160,3 +164,13 @@ def test_of_two_packs_of_one_name_the_experiment_says_which(lab: Lab, monkeypatc
     assert f"tp plugin install alice/x --exp {lab.exp}" in refused.value.hint
     locked = [{"id": "bob/x", "version": "1.0", "digest": "sha256:1"}]
     assert suites.bound(root, site, experiment, ["x", "behaviour", "sums"], locked) == locked  # type: ignore[arg-type]
+
+
+def test_an_evaluation_is_one_process_and_a_shape_of_several_is_refused_before_the_queue() -> None:
+    def faults(method: str, ranks: int) -> list[tuple[str, str]]:
+        pools = (SimpleNamespace(nodes=2, ranks=ranks),)
+        spec: Any = SimpleNamespace(spec=SimpleNamespace(resources=SimpleNamespace(pools=pools)))
+        return [(f.code, str(f.found)) for f in suites.shape_refusals(spec, Catalogue.shipped().get(method))]
+
+    assert faults(suites.BENCHMARK, 2) == faults(suites.EVALUATOR, 2) == [("E-EVAL-032", "4 ranks")]
+    assert faults("deepspeed/sft", 2) == []

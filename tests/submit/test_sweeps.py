@@ -59,6 +59,11 @@ class TestPlan:
         assert (caught.value.code, caught.value.found) == ("E-SWEEP-005", rungs)
         assert "rungs" in caught.value.message
 
+    def test_a_metric_that_is_none_is_what_was_found(self) -> None:
+        with pytest.raises(Refusal) as caught:
+            plan(Asked(grid=("a=1,2",), metric="step", rungs="4,8"), {})
+        assert (caught.value.code, caught.value.found) == ("E-SWEEP-005", "step")
+
     def test_a_value_of_the_configs_list_is_never_taken_apart(self) -> None:
         grid = {"lora_targets": ["q_proj,v_proj", "all-linear"], "lr": ["1e-5"], "note": ["1..3"], "seed": "0,1"}
         first = plan(Asked(), {"sweep": {"grid": grid}}).sweep.variants
