@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuneplane import __version__
-from tuneplane.contract.evaluation import INPUTS, PREDICTIONS, REPORT, REPORT_SCHEMA, SCORES
+from tuneplane.contract.evaluation import BEHAVIOUR, INPUTS, PREDICTIONS, REPORT, REPORT_SCHEMA, SCORES
 from tuneplane.contract.layout import RunPaths
 from tuneplane.record.digest import digest_bytes, is_relative
 from tuneplane.record.files import read_bytes, read_object
@@ -88,6 +88,9 @@ def _one(
         )
         return
     try:
+        if not is_behaviour(value) and (_by_behaviour(launch) or value.get("suite") == BEHAVIOUR):
+            case.tampered(CHECK, folder / REPORT, "has no settings of its scoring")
+            return
         if not is_behaviour(value):
             wrong = rescored(value, files, None, case.went_on)
         else:
@@ -109,14 +112,20 @@ def _one(
             case.incomplete(CHECK, folder / one.file, f"{one.text} (scored by tp {made_by}, again by {__version__})")
 
 
+def _by_behaviour(launch: Mapping[str, Any]) -> bool:
+    """Whether the package asks the behaviour evaluator alone."""
+    entry = launch.get("entry")
+    argv = entry.get("argv") if isinstance(entry, dict) else None
+    return isinstance(argv, list) and "tuneplane.evaluation" in argv
+
+
 def _asked(launch: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings of a behaviour evaluation in the package: those of its recipe, or the section that stands beside benchmarks; {} without any."""
-    entry, given = launch.get("entry"), launch.get("hyperparams")
-    argv = entry.get("argv") if isinstance(entry, dict) else None
-    if isinstance(argv, list) and "tuneplane.evaluation" in argv and isinstance(given, dict):
+    given = launch.get("hyperparams")
+    if _by_behaviour(launch) and isinstance(given, dict):
         return given
     config = launch.get("config")
-    section = config.get("behaviour") if isinstance(config, dict) else None
+    section = config.get(BEHAVIOUR) if isinstance(config, dict) else None
     limit = given.get("limit") if isinstance(given, dict) else None  # beside benchmarks theirs holds for the rows, too
     return {**(section if isinstance(section, dict) else {}), **({"max_rows": limit} if limit else {})}
 

@@ -173,19 +173,32 @@ def test_a_benchmark_s_means_are_those_of_its_scores_and_its_answers_are_lm_eval
     def a_benchmark(report: dict[str, Any]) -> None:
         report |= {"suite": "sums", "settings": {"num_fewshot": 0}}
 
-    assert found(forged(files, report=a_benchmark)) == []
+    suites = {"kind": "rank", "argv": ["$PYTHON", "-u", "-m", "tuneplane.evaluation.suites"]}
+    asked = {"entry": suites, "hyperparams": {"limit": 0}, "config": {"behaviour": {**ASKED}}}
+    assert found(forged(files, report=a_benchmark), **asked) == []
+    assert found(files, **asked) == []
     scores = lines(files[SCORES])
     scores[1]["values"]["exact_match"] = 1.0
-    assert [p for _, p, _ in found(forged(files, report=a_benchmark, scores=put(scores)))] == [
+    assert [p for _, p, _ in found(forged(files, report=a_benchmark, scores=put(scores)), **asked)] == [
         f"attempts/0/out/{REPORT}"
     ] * 2
-    (only,) = found(forged(files, report=a_benchmark, predictions=put(lines(files[PREDICTIONS])[1:])))
+    (only,) = found(forged(files, report=a_benchmark, predictions=put(lines(files[PREDICTIONS])[1:])), **asked)
     assert only[1:] == (f"attempts/0/out/{SCORES}", f"are of other examples than {PREDICTIONS}")
 
 
 def test_a_file_that_only_has_the_name_of_a_report_is_an_artifact_like_any_other(files: Files, found: Any) -> None:
     assert found({REPORT: b"not JSON"}) == []
     assert found({REPORT: b'{"schema": "mine/v1"}'}) == []
+
+
+def test_a_report_cannot_pass_for_a_benchmark_s_where_behaviour_was_asked(files: Files, found: Any) -> None:
+    def without_scoring(report: dict[str, Any]) -> None:
+        report["settings"] = {"num_fewshot": 0}
+
+    for launch in ({}, {"entry": {"argv": ["tuneplane.evaluation.suites"]}}):
+        assert found(forged(files, report=without_scoring), **launch) == [
+            ("tampered", f"attempts/0/out/{REPORT}", "has no settings of its scoring")
+        ]
 
 
 @pytest.mark.parametrize(
