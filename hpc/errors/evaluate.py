@@ -177,7 +177,7 @@ KINDS: dict[str, ErrorKind] = table(
         "E-EVAL-061",
         "a task cannot be asked here",
         "It would need a network or code of its own, its numbers are no means over its examples, a key, pattern or template cannot be read, or a question could stand among its own examples.",
-        "Give the task whole in tasks/<suite>.yaml, with its rows as JSONL beside it: dataset_path: json, data_files: {test: rows.jsonl}.",
+        "Mend the key that is named. Rows lie as JSONL beside the task: dataset_path: json, data_files: {test: rows.jsonl}; docs/evaluation.md shows a whole one.",
     ),
     ErrorKind(
         "E-EVAL-062",

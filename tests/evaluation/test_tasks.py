@@ -183,7 +183,7 @@ def test_a_word_that_yaml_readers_take_for_two_things_is_refused_before_the_job(
         ('{"question": "a", "answer": ', "is no JSON"),
         ('{"question": "a"}', "has other fields than the first row"),
         ('{"question": "a", "answer": "b", "more": 1}', "has other fields than the first row"),
-        ('{"question": "a", "answer": 7}', "answer is of another kind than in the rows before"),
+        ('{"question": "a", "answer": 7}', "answer is of another kind than in line 3"),
     ],
 )
 def test_rows_have_one_form_and_the_line_that_has_another_is_named(tmp_path: Path, line: str, message: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-MOST_FAULTS: Final = 8
+MOST_FAULTS: Final = 3
 _KINDS: Final = {
     bool: "true or false",
     int: "a whole number",
@@ -36,7 +36,7 @@ def read_rows(data: bytes) -> tuple[list[dict[str, Any]], list[RowFault]]:
     """The rows of a JSONL file, blank lines left out, and what is wrong with them: MOST_FAULTS at most, none if all is well."""
     rows: list[dict[str, Any]] = []
     faults: list[RowFault] = []
-    kinds: dict[str, type] = {}
+    kinds: dict[str, tuple[type, int]] = {}
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
             continue
@@ -47,7 +47,7 @@ def read_rows(data: bytes) -> tuple[list[dict[str, Any]], list[RowFault]]:
         else:
             if not isinstance(row, dict) or not row:
                 faults.append(RowFault(number, "is no object with fields"))
-            elif fault := _unlike(row, rows[0] if rows else row, kinds):
+            elif fault := _unlike(row, rows[0] if rows else row, kinds, number):
                 faults.append(RowFault(number, *fault))
             else:
                 rows.append(row)
@@ -58,13 +58,16 @@ def read_rows(data: bytes) -> tuple[list[dict[str, Any]], list[RowFault]]:
     return rows, faults
 
 
-def _unlike(row: Mapping[str, Any], first: Mapping[str, Any], kinds: dict[str, type]) -> tuple[str, str, str] | None:
-    """Where a row differs from those before it: message, found, allowed. Notes the kind of each field that it is the first to fill."""
+def _unlike(
+    row: Mapping[str, Any], first: Mapping[str, Any], kinds: dict[str, tuple[type, int]], line: int
+) -> tuple[str, str, str] | None:
+    """Where a row differs from those before it: message, found, allowed. `kinds`: of each field the kind, and the line that settled it."""
     if row.keys() != first.keys():
         return "has other fields than the first row", ", ".join(row), f"{', '.join(first)}; null where there is nothing"
     for name, value in row.items():
         if value is None:
             continue
-        if (kind := kinds.setdefault(name, type(value))) is not type(value):
-            return f"{name} is of another kind than in the rows before", _KINDS[type(value)], _KINDS[kind]
+        kind, since = kinds.setdefault(name, (type(value), line))
+        if kind is not type(value):
+            return f"{name} is of another kind than in line {since}", _KINDS[type(value)], _KINDS[kind]
     return None
