@@ -256,7 +256,9 @@ def _suite_refusals(
 
     if recipe.id != suites.BENCHMARK and EVAL not in followups.wanted(spec, recipe):
         return []
-    versions = locate(around.root, around.site, triples(spec))[1]
+    unusable, versions = locate(around.root, around.site, triples(spec))
+    if unusable:
+        return unusable  # a pack that is damaged, or locked to other bytes, is not one that is not here
     settings = partial(suites.settings_of, config=config, get=Catalogue.load(around.root).get)
 
     def shots() -> int:

@@ -133,6 +133,12 @@ def test_a_suite_that_cannot_be_asked_is_refused_before_the_training(lab: Lab) -
     two_tasks(experiment / "benchmarks" / "letters")
     lab.tp("plugin", "install", f"{owner(lab)}/letters", "--exp", lab.exp)
     assert refused("letters") == [("E-SUBMIT-096", where)]
+    lock = experiment / "plugins.lock.json"
+    whole = lock.read_text()
+    digest = json.loads(whole)["plugins"][0]["digest"]
+    lock.write_text(whole.replace(digest, f"sha256:{'0' * 64}"))
+    assert refused("letters") == [("E-INSTALL-005", "spec.plugins[0].digest")]
+    lock.write_text(whole)
     task = experiment / "benchmarks/sums/tasks/sums.yaml"
     task.write_text(task.read_text().replace("dataset_path: json", "dataset_path: openai/gsm8k"))
     base = f"experiments/{lab.exp}/benchmarks/sums"
