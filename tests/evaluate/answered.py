@@ -49,6 +49,11 @@ def answered(
         },
         "model": "/models/m",
         "adapter": None,
+        "settings": {
+            "metrics": ",".join(scoring.metrics),
+            "fields": ",".join(scoring.fields) or "*",
+            "constraints": ";".join(scoring.constraints) or "none",
+        },
         "data": {"path": "rows.jsonl", "rows": len(questions), "used": len(questions)},
         "metrics": aggregate(scores, scoring),
         "files": {name: digest_bytes(data) for name, data in files.items()},
