@@ -22,6 +22,7 @@ def answered(
     scoring: Scoring = EXACT,
     suite: str = "behaviour",
     basis: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> Path:
     """The folder of a report on question → (expected, given)."""
     folder.mkdir(parents=True)
@@ -53,6 +54,7 @@ def answered(
             "metrics": ",".join(scoring.metrics),
             "fields": ",".join(scoring.fields) or "*",
             "constraints": ";".join(scoring.constraints) or "none",
+            **settings,
         },
         "data": {"path": "rows.jsonl", "rows": len(questions), "used": len(questions)},
         "metrics": aggregate(scores, scoring),

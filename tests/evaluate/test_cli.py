@@ -128,13 +128,13 @@ def test_compare_prints_changes_without_what_steers_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = answered(tmp_path / "a", {"q": ("x", "x"), "r": ("x", "no\x1b[31m")})
-    after = answered(tmp_path / "b", {"q": ("x", "no"), "r": ("x", "x")}, basis={"settings": "t"})
+    after = answered(tmp_path / "b", {"q": ("x", "no"), "r": ("x", "x")}, basis={"settings": "t"}, max_rows=2)
     code, text = tp(capsys, "compare", before, after)
     assert code == 0
     assert "fixed 1, broken 1, same 0" in text
     assert "\x1b" not in text
     assert "no\\x1b[31m" in text
-    assert "note: the settings differ: s and t" in text
+    assert "note: the settings differ: max_rows None and 2" in text
     code, value = as_json(capsys, "compare", before, after, "--examples", "0")
     assert (code, value["schema"], value["examples"], value["same"]) == (0, "tuneplane-hpc/eval-comparison/v1", [], 0)
     assert value["metrics"]["exact_match"]["verdict"] in ("equal", "unclear")
