@@ -56,10 +56,16 @@ def print_steps(found: tuple[RunPaths, list[Row]]) -> None:
         [str(row.step), f"{run.run_id}/{row.element}", _state(row), _text(row.result.get("suite")), _text(row.score), _tier(row)] for row in rows
     ]  # fmt: skip
     click.echo(table(lines, ["STEP", "RUN", "STATE", "SUITE", "SCORE", ""]))
-    done = next((row.element for row in rows if row.result), "N")
-    click.echo(f"they inform and decide nothing; one of them: tp eval show {run.run_id}/{done}")
+    click.echo(f"they inform and decide nothing{_next(run, rows)}")
     if any(row.stranded for row in rows):
         click.echo(f"the run has ended, and nothing lets go what waits: tp job stop {run.run_id}, or retry the run")
+
+
+def _next(run: RunPaths, rows: list[Row]) -> str:
+    """What to type to look at one that is done, and at why others did not get there."""
+    done = next((f"; one of them: tp eval show {run.run_id}/{row.element}" for row in rows if row.result), "")
+    failed = any(row.state not in ("done", "queued", "running", "requeued", "cancelled", "unknown") for row in rows)
+    return done + (f"; why one failed: tp job why {run.run_id}" if failed else "")
 
 
 def _state(row: Row) -> str:

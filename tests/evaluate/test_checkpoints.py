@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tuneplane.contract.checkpointed import Evaluations
 from tuneplane.contract.layout import StorageRoot
 
-from hpc.evaluate.checkpoints import rows
+from hpc.cli.evaluate_steps import print_steps
+from hpc.evaluate.checkpoints import Row, rows
 from hpc.runs.state import RunState
 
 
@@ -40,3 +42,23 @@ def test_each_step_says_whether_it_waits_for_its_checkpoint_was_asked_or_never_c
     # Once the run has ended without a word, nothing lets go what is held.
     assert [row.step for row in rows(run, asked, states, ended=True) if row.stranded] == [30, 40]
     assert not any(row.stranded for row in found)
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        (("queued", "running"), ""),
+        (("error", "queued"), "; why one failed: tp job why run-0002"),
+        (("done", "queued"), "; one of them: tp eval show run-0002/0"),
+        (("done", "timeout"), "; one of them: tp eval show run-0002/0; why one failed: tp job why run-0002"),
+    ],
+)
+def test_what_is_printed_to_type_can_be_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], states: tuple[str, str], words: str
+) -> None:
+    result = {"suite": "behaviour", "metrics": {"score": 0.25}}
+    found = [
+        Row(10 * n, n, state, False, False, "", result if state == "done" else {}) for n, state in enumerate(states)
+    ]
+    print_steps((StorageRoot(tmp_path).run("alice", "sums.checkpoints", "run-0002"), found))
+    assert capsys.readouterr().out.splitlines()[-1] == f"they inform and decide nothing{words}"
