@@ -27,6 +27,8 @@ COMMON = {
     "lora_rank": 8, "zero_stage": 2, "max_length": 96, "seed": 3, "save_steps": 0, "log_steps": 10, "learning_rate": 0.001,
 }  # fmt: skip
 CWD = Path("/")
+FORMS = {name: (name, "near") for name in ("answer", "preference", "judged", "prompt")} | {"far": ("preference", "far")}
+"""Files of rows by name: their form, and how wrong the wrong sums are. A fresh reward head learns far ones in forty steps; near ones ask for arithmetic."""
 HELD_OUT = 50
 """Questions that are asked of what sft, distill and grpo made."""
 NUDGE = {"learning_rate": 0.0003, "max_steps": 24, "micro_batch_size": 2, "gradient_accumulation": 2, "eval_steps": 6}
@@ -42,9 +44,9 @@ def real(lab: Lab, alice: Person) -> Lab:
     lab.admin("site", "sync")
     cache = os.environ.get("TP_BUILD_CACHE") or "/var/cache/tuneplane-hpc"
     lab.as_user(ROOT, "python", "-m", "tuneplane.training.smollm", base(lab), "--cache", cache, cwd=CWD)
-    for form in ("answer", "preference", "judged", "prompt"):
-        words = ("--rows", "400", "--seed", "11", "--form", form)
-        lab.as_user(ROOT, "python", "-m", "tuneplane.training.sums", rows(lab, form), *words, cwd=CWD)
+    for name, (form, wrong) in FORMS.items():
+        words = ("--rows", "400", "--seed", "11", "--form", form, "--wrong", wrong)
+        lab.as_user(ROOT, "python", "-m", "tuneplane.training.sums", rows(lab, name), *words, cwd=CWD)
     return lab
 
 
@@ -65,8 +67,8 @@ def base(lab: Lab) -> Path:
     return lab.root.cache / "models" / "smollm2-135m"
 
 
-def rows(lab: Lab, form: str) -> Path:
-    return lab.root.cache / f"real-{form}.jsonl"
+def rows(lab: Lab, name: str) -> Path:
+    return lab.root.cache / f"real-{name}.jsonl"
 
 
 def held_out(path: Path) -> Path:
@@ -195,7 +197,7 @@ def test_distill(bench: Bench, taught: Path) -> None:
     [
         ("dpo", "preference", NUDGE),
         ("kto", "judged", NUDGE | {"micro_batch_size": 4, "max_steps": 40, "eval_steps": 10}),
-        ("rm", "preference", NUDGE | {"max_steps": 40, "learning_rate": 0.001, "eval_steps": 10}),
+        ("rm", "far", NUDGE | {"max_steps": 40, "learning_rate": 0.001, "eval_steps": 10}),
     ],
 )
 def test_pairs(bench: Bench, family: str, method: str, form: str, settings: dict[str, Any]) -> None:
