@@ -30,10 +30,9 @@ def row_faults(task: Mapping[str, Any], read: Callable[[str], bytes], shots: int
     if faults:
         return faults
     rows = {split: files[file] for split, file in rows_of(task).items()}
-    counts = {split: len(listed) for split, listed in rows.items()}
     faults += [
         Refusal("E-EVAL-061", f.message, field=f"{where}: {f.field}", found=f.found, allowed=f.allowed)
-        for f in example_faults(task, shots, counts)
+        for f in example_faults(task, shots, rows)
     ]
     for key in _TEMPLATES:
         if isinstance(text := task.get(key), str):

@@ -197,7 +197,7 @@ def test_rows_have_one_form_and_the_line_that_has_another_is_named(tmp_path: Pat
         read_tasks(folder)
 
 
-AMONG = {"test": "sums.jsonl", "examples": "examples.jsonl", "same": "sums.jsonl"}
+AMONG = {"test": "sums.jsonl", "examples": "examples.jsonl", "same": "sums.jsonl", "copied": "copied.jsonl"}
 
 
 @pytest.mark.parametrize(
@@ -208,6 +208,8 @@ AMONG = {"test": "sums.jsonl", "examples": "examples.jsonl", "same": "sums.jsonl
         ({"test_split": None, "validation_split": "test", "fewshot_split": "test"}, 1, "fewshot_split"),
         ({"fewshot_split": "test"}, len(sum_rows()), "num_fewshot"),
         ({"fewshot_split": "examples"}, 3, "num_fewshot"),
+        ({"fewshot_split": "copied"}, 1, "fewshot_split"),
+        ({"fewshot_config": {"samples": sum_rows()[1:2]}}, 1, "fewshot_config.samples"),
         ({"fewshot_config": {"samples": [{"question": "a", "answer": "b"}]}}, 2, "num_fewshot"),
         ({}, 0, ""),
         ({"fewshot_split": "test"}, len(sum_rows()) - 1, ""),
@@ -223,6 +225,7 @@ def test_no_question_finds_its_own_answer_among_its_examples(
     rows = {
         "sums": sum_rows(),
         "examples": [{"question": "1 + 1", "answer": "2"}, {"question": "2 + 1", "answer": "3"}],
+        "copied": [{"question": "1 + 1", "answer": "2"}, sum_rows()[2]],
     }
     folder = write_benchmark(tmp_path / "sums", [whole], rows, STRICT, num_fewshot=shots)
     if field:

@@ -10,8 +10,9 @@ over the examples of all tasks where every task gives it.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -251,18 +252,19 @@ def rows_of(task: Mapping[str, Any]) -> dict[str, str]:
     return {str(k): str(v) for k, v in task["dataset_kwargs"]["data_files"].items()}
 
 
-def example_faults(task: Mapping[str, Any], wanted: int, rows: Mapping[str, int]) -> Iterator[Fault]:
-    """Why `wanted` answered examples cannot stand before each question of a task without faults; `rows` counts each split's.
+def example_faults(task: Mapping[str, Any], wanted: int, rows: Mapping[str, Sequence[Any]]) -> Iterator[Fault]:
+    """Why `wanted` answered examples cannot stand before each question of a task without faults; `rows` are each split's.
 
     Without a split of their own lm-eval takes them from the rows that are asked, and a question may find itself among them, with its answer.
     """
     listed, split = (task.get("fewshot_config") or {}).get("samples"), task.get("fewshot_split")
     if wanted < 1:
         return
-    if split is None and isinstance(listed, list):
-        there = len(listed)
-    else:
-        asked, files = task.get("test_split") or task["validation_split"], rows_of(task)
+    asked = task.get("test_split") or task["validation_split"]
+    told = False
+    examples: Sequence[Any] = listed if isinstance(listed, list) else ()
+    if split is not None or not isinstance(listed, list):
+        files = rows_of(task)
         split = split or task.get("training_split") or task.get("validation_split") or asked
         # Where it is told that they are the same, lm-eval leaves the question out.
         told = split == task.get("test_split") == task.get("fewshot_split")
@@ -272,9 +274,20 @@ def example_faults(task: Mapping[str, Any], wanted: int, rows: Mapping[str, int]
             )
             yield Fault("fewshot_split", message, allowed="a split with rows of its own, or num_fewshot: 0")
             return
-        there = rows[split] - told
-    if wanted > there:
-        yield Fault("num_fewshot", "is more than there are answered examples", wanted, f"at most {there}")
+        examples = rows[split]
+    if wanted > len(examples) - told:
+        yield Fault(
+            "num_fewshot", "is more than there are answered examples", wanted, f"at most {len(examples) - told}"
+        )
+    questions = set() if told else {_same(row) for row in rows[asked]}
+    if both := [str(number) for number, row in enumerate(examples, 1) if _same(row) in questions]:
+        message = "holds examples that are asked, too: a question could find its own answer"
+        where = "fewshot_config.samples" if split is None else "fewshot_split"
+        yield Fault(where, message, f"{'row' if len(both) == 1 else 'rows'} {', '.join(both[:8])}", "other rows")
+
+
+def _same(row: Any) -> str:
+    return json.dumps(row, sort_keys=True, default=str)
 
 
 def fewshot_of(benchmark: Benchmark, task: Mapping[str, Any], asked: int = -1) -> int:

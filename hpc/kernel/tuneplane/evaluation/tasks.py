@@ -88,10 +88,9 @@ def read_tasks(folder: Path, shots: int = -1) -> Tasks:
         raise refuse("E-EVAL-060", str(exc), field=f"{DECLARATION}: metrics") from exc
     rows = {name: {split: _rows(folder, file) for split, file in rows_of(task).items()} for name, task in tasks.items()}
     for name, task in tasks.items():
-        counts = {split: len(listed) for split, listed in rows[name].items()}
         wrong += [
             Reason("E-EVAL-061", f.message, f"{TASKS}/{name}.yaml: {f.field}", str(f.found), f.allowed)
-            for f in example_faults(task, fewshot_of(benchmark, task, shots), counts)
+            for f in example_faults(task, fewshot_of(benchmark, task, shots), rows[name])
         ]
     if wrong:
         raise Refused(wrong)
