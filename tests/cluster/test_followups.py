@@ -33,6 +33,7 @@ WAITS = """\
     inner = method.step
     def step(engine, number, rate):
         while number == 5 and warning.given() is None:
+            job.watchdog.beat("waiting for the stop", 600)
             __import__("time").sleep(0.1)
         return inner(engine, number, rate)
     method.step = step
@@ -114,6 +115,39 @@ def trainings(lab: Lab, alice: Person) -> Trainings:
 def status(lab: Lab, who: Person, run: Run) -> dict[str, Any]:
     found: dict[str, Any] = lab.tp(who, "job", "status", run.id, "--json").json["runs"][0]
     return found
+
+
+def test_checkpoints_are_evaluated_while_the_run_goes_on_and_what_never_comes_is_cancelled(
+    lab: Lab, alice: Person, trainings: Trainings
+) -> None:
+    run, evaluations = trainings.curve
+    elements = [evaluations.paths.element(n) for n in range(3)]
+    until("steps 2 and 4 are evaluated", lambda: all(e.report.exists() for e in elements[:2]), seconds=300)
+    assert status(lab, alice, run)["state"] == "running"
+    last = lab.tp(alice, "eval", "ls", run.id, "--json").json["checkpoints"]["steps"][2]
+    assert (last["step"], last["state"], last["held"]) == (6, "queued", True)
+    lab.tp(alice, "job", "stop", run.id)
+    assert run.wait_end()["class"] == "cancelled", run.story()
+    until(
+        "the last is cancelled",
+        lambda: not lab.cluster.job_state(f"{evaluations.job_id}_2").startswith("PEND"),
+        seconds=60,
+    )
+    rows = lab.tp(alice, "eval", "ls", run.id, "--json").json["checkpoints"]["steps"]
+    assert [(r["step"], r["state"], r["mark"]) for r in rows] == [
+        (2, "done", "released"),
+        (4, "done", "released"),
+        (6, "cancelled", "cancelled"),
+    ]
+    assert [(r["tier"], set(r["metrics"]) >= {"score", "exact_match"}) for r in rows[:2]] == [("screening", True)] * 2
+    for step, element in zip((2, 4), elements, strict=False):
+        late = json.loads((element.attempt(0).root / "late.json").read_text("utf-8"))["inputs"]["candidate"]
+        assert (late["run_id"], late["step"]) == (run.id, step)
+        assert sorted(p.name for p in element.attempt(0).out.iterdir() if p.name.startswith(".")) == []
+    # Step 2 was kept for its evaluation beside the one newest that stays; both went when they had been read.
+    assert [p.name for p in sorted(run.paths.checkpoints.glob("step-*"))] == ["step-000000005"]
+    found = lab.tp(alice, "runs", "audit", evaluations.id, "--json", code=None).json
+    assert [f for f in found["findings"] if f["level"] == "tampered"] == []
 
 
 def test_a_run_that_keeps_its_gates_is_exported_evaluated_and_promoted(
@@ -202,36 +236,3 @@ def test_p15_what_waits_for_a_failed_run_is_ended_by_slurm_and_says_why(
     stopped = lab.tp(alice, "job", "stop", run.id, "--json", code=None)
     if stopped.code == 0:
         assert [line.split()[1].rstrip(":") for line in stopped.json["followups"]] == [export.id]
-
-
-def test_checkpoints_are_evaluated_while_the_run_goes_on_and_what_never_comes_is_cancelled(
-    lab: Lab, alice: Person, trainings: Trainings
-) -> None:
-    run, evaluations = trainings.curve
-    elements = [evaluations.paths.element(n) for n in range(3)]
-    until("steps 2 and 4 are evaluated", lambda: all(e.report.exists() for e in elements[:2]), seconds=300)
-    assert status(lab, alice, run)["state"] == "running"
-    last = lab.tp(alice, "eval", "ls", run.id, "--json").json["checkpoints"]["steps"][2]
-    assert (last["step"], last["state"], last["held"]) == (6, "queued", True)
-    lab.tp(alice, "job", "stop", run.id)
-    assert run.wait_end()["class"] == "cancelled", run.story()
-    until(
-        "the last is cancelled",
-        lambda: not lab.cluster.job_state(f"{evaluations.job_id}_2").startswith("PEND"),
-        seconds=60,
-    )
-    rows = lab.tp(alice, "eval", "ls", run.id, "--json").json["checkpoints"]["steps"]
-    assert [(r["step"], r["state"], r["mark"]) for r in rows] == [
-        (2, "done", "released"),
-        (4, "done", "released"),
-        (6, "cancelled", "cancelled"),
-    ]
-    assert [(r["tier"], set(r["metrics"]) >= {"score", "exact_match"}) for r in rows[:2]] == [("screening", True)] * 2
-    for step, element in zip((2, 4), elements, strict=False):
-        late = json.loads((element.attempt(0).root / "late.json").read_text("utf-8"))["inputs"]["candidate"]
-        assert (late["run_id"], late["step"]) == (run.id, step)
-        assert sorted(p.name for p in element.attempt(0).out.iterdir() if p.name.startswith(".")) == []
-    # Step 2 was kept for its evaluation beside the one newest that stays; both went when they had been read.
-    assert [p.name for p in sorted(run.paths.checkpoints.glob("step-*"))] == ["step-000000005"]
-    found = lab.tp(alice, "runs", "audit", evaluations.id, "--json", code=None).json
-    assert [f for f in found["findings"] if f["level"] == "tampered"] == []
