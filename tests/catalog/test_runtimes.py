@@ -357,7 +357,12 @@ def test_a_taken_id_is_refused_before_a_long_build(root: StorageRoot, sif: Path,
 
 @pytest.mark.parametrize(
     ("runtime_id", "name"),
-    [("general-1", "general.def"), ("deepspeed-0.19.8", "training.def"), ("trl-1.16.0", "training.def")],
+    [
+        ("general-1", "general.def"),
+        ("deepspeed-0.19.8", "training.def"),
+        ("trl-1.16.0", "training.def"),
+        ("lm-eval-0.4.13", "evaluation.def"),
+    ],
 )
 def test_each_runtime_of_the_shipped_recipes_has_a_definition(runtime_id: str, name: str) -> None:
     assert shipped_definition(runtime_id).name == name
@@ -366,4 +371,7 @@ def test_each_runtime_of_the_shipped_recipes_has_a_definition(runtime_id: str, n
 def test_an_id_without_a_definition_names_those_that_have_one() -> None:
     with pytest.raises(Refusal) as caught:
         shipped_definition("mine-1")
-    assert (caught.value.code, caught.value.allowed) == ("E-CATALOG-049", "deepspeed-0.19.8, general-1, trl-1.16.0")
+    assert (caught.value.code, caught.value.allowed) == (
+        "E-CATALOG-049",
+        "deepspeed-0.19.8, general-1, lm-eval-0.4.13, trl-1.16.0",
+    )
