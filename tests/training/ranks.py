@@ -119,6 +119,19 @@ def assert_continues(attempt: Attempt, whole: Attempt, done: int) -> None:
     assert certificate["continues"]["step"] == done
 
 
+def put_together(attempt: Attempt, step: int, out: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """(digests of the model that one process makes of the checkpoint of `step`, those of the attempt's own artefact) by file."""
+    from tuneplane.record.digest import digest_file
+    from tuneplane.training.consolidating import write_model
+
+    checkpoint = attempt.root / "checkpoints" / f"step-{step:09d}"
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    base = json.loads((attempt.root / "work/.tuneplane/launch.json").read_text())["inputs"]["model"]["path"]
+    made = write_model(checkpoint, manifest, Path(base), out)
+    final = {p.name: digest_file(p) for p in (attempt.out / "final").iterdir()}
+    return {f["path"]: f["sha256"] for f in made["files"]}, final
+
+
 class Run:
     """One run directory; `start` makes its next attempt."""
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import Attempt, Run, assert_continues
+from ranks import Attempt, Run, assert_continues, put_together
 from tuneplane.record.digest import digest_file
-from tuneplane.training.consolidating import write_model
 from tuneplane.training.sums import held_out_path
 
 pytestmark = pytest.mark.train
@@ -92,13 +91,8 @@ def test_the_model_in_the_last_checkpoint_is_the_artefact_to_the_byte(
 ) -> None:
     """Put together by one process from what two ranks wrote, without either of them."""
     whole = straight(zero, rank, **more)
-    checkpoint = whole.root / "checkpoints" / f"step-{more.get('max_steps', STEPS):09d}"
-    manifest = json.loads((checkpoint / "manifest.json").read_text())
-    base = Path(json.loads((whole.root / "work/.tuneplane/launch.json").read_text())["inputs"]["model"]["path"])
-    made = write_model(checkpoint, manifest, base, tmp_path / "model")
-    assert made["kind"] == ("adapter" if rank else "model")
-    final = {p.name: digest_file(p) for p in (whole.out / "final").iterdir()}
-    assert {f["path"]: f["sha256"] for f in made["files"]} == final
+    made, final = put_together(whole, more.get("max_steps", STEPS), tmp_path / "model")
+    assert made == final
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 

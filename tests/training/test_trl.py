@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lessons import CENTRED, FULL, GOLDEN, LEANING, LONGER, STEPS, Lessons
-from ranks import ROOT, Attempt, Run, assert_continues
+from ranks import ROOT, Attempt, Run, assert_continues, put_together
 from tuneplane.record.digest import digest_file
 from tuneplane.training.refusals import Refused
 from tuneplane.training.settings import parse
@@ -98,6 +99,15 @@ def test_sft_with_adapters_and_shared_weights_goes_on_to_the_last_bit(trl: Trl) 
     assert_continues(later, whole, STEPS // 2)
     assert "verified" in later.log(0)
     assert later.result()["artefact"]["kind"] == "adapter"
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(("method", "settings"), [("sft", LORA), ("dpo", FULL)], ids=["sft-lora-zero3", "dpo-full"])
+def test_the_model_in_the_last_checkpoint_is_the_artefact_to_the_byte(
+    trl: Trl, method: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    made, final = put_together(trl.straight(method, **settings), STEPS, tmp_path / "model")
+    assert made == final
 
 
 @pytest.mark.train
