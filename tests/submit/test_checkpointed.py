@@ -131,13 +131,13 @@ class Job:
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_text("{}")
 
-    def start(self, body: str) -> subprocess.Popen[str]:
-        """`body` is what the rest of a batch script would do."""
+    def start(self, body: str, every: str = "0.05") -> subprocess.Popen[str]:
+        """`body` is what the rest of a batch script would do, beside a look every so many seconds."""
         settings = {
             "TP_RUN_DIR": str(self.run.root), "TP_SLURM_BIN": str(self.bin), "TP_EVALUATIONS_DIR": str(self.evaluations.root),
             "TP_EVALUATED_STEPS": "20 40 60",
         }  # fmt: skip
-        beside = template.find(None, template.CHECKPOINTS).text().replace("EVERY_S=10", "EVERY_S=0.05")
+        beside = template.find(None, template.CHECKPOINTS).text().replace("EVERY_S=10", f"EVERY_S={every}")
         text = f"#!/bin/bash\n{template.settings_text(settings)}\n\n{beside}\nset -u\n{body}\n"
         command = ["bash", "-c", text]
         return subprocess.Popen(
@@ -145,7 +145,7 @@ class Job:
         )
 
     def ended(self, body: str) -> tuple[int, str]:
-        process = self.start(body)
+        process = self.start(body, "10")  # no look but those that the body and the end take
         said, _ = process.communicate(timeout=30)
         return process.returncode, said
 
@@ -226,6 +226,15 @@ def test_what_slurm_does_not_know_any_more_is_asked_once(job: Job) -> None:
     job.answer("scontrol", "7_0: Invalid job id specified", 1)
     job.ended("tp_evaluated look; tp_evaluated look; TP_WORD=requeue; exit 85")
     assert (job.calls, job.marks()) == (["scontrol release 7_0"], {"7_0": "gone"})
+
+
+def test_the_end_does_not_let_go_once_more_what_a_look_is_letting_go(job: Job) -> None:
+    job.publish(20)
+    (job.bin / "scontrol.answer").write_text("sleep 0.4\n")
+    process = job.start(f"until [ -e {job.bin}/calls ]; do sleep 0.02; done; TP_WORD=done; exit 0")
+    said, _ = process.communicate(timeout=30)
+    assert (process.returncode, job.calls) == (0, ["scontrol release 7_0", "scancel 7_1 7_2"]), said
+    assert job.marks() == {"7_0": "released", "7_1": "cancelled", "7_2": "cancelled"}
 
 
 def test_a_failed_cancellation_says_how_it_is_done_by_hand_and_changes_no_exit_code(job: Job) -> None:
