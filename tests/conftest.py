@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 REPO = HERE.parent
 CLUSTER = "tests/cluster/"
 sys.path.insert(0, str(HERE / "faults"))
+
+# A busy machine is slow, not wrong.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 if TYPE_CHECKING:
     from fakeslurm import FakeSlurm

@@ -21,7 +21,6 @@ from tuneplane.contract.benchmarks import (
 )
 
 from hpc.errors import Refusal, Refusals
-from hpc.plugins.benchmark_rows import row_faults
 from hpc.plugins.forms import Form, shown
 from hpc.plugins.opening import open_form
 from hpc.plugins.tree import Tree
@@ -116,6 +115,8 @@ def read_benchmark(name: str, read: Read, where: str, shots: int = -1) -> dict[s
     for suite in benchmark.suites if not faults else ():
         tasks[suite] = _task(suite, read, faults)
     if not faults:
+        from hpc.plugins.benchmark_rows import row_faults  # it loads Jinja, which most submissions can do without
+
         faults += [f for task in tasks.values() for f in row_faults(task, read, fewshot_of(benchmark, task, shots))]
     if faults:
         raise Refusals(_below(where, faults))

@@ -145,7 +145,33 @@ def begin(
     if recipe.integration:
         message = f"{recipe.id} gives its framework its settings when the package is made, one set a job"
         return dict(given), [Refusal("E-SWEEP-012", message, field="sweep", found=recipe.id)]
-    return base, variant_refusals(sweep, recipe, version, base)
+    return base, [*variant_refusals(sweep, recipe, version, base), *rung_refusals(sweep, recipe, version, base)]
+
+
+def rung_refusals(sweep: Sweep, recipe: Recipe, version: str, base: Mapping[str, Any]) -> list[Refusal]:
+    """Rungs that no variant comes to, where the recipe counts its steps beforehand: at its last step a run ends anyhow."""
+    if sweep.stopping is None or recipe.is_custom:
+        return []
+    try:
+        lasts = [int(recipe.resolve({**base, **row}, version).get("max_steps") or 0) for row in _lengths(sweep)]
+    except Refusals:
+        return []  # wrong values are refused as such
+    beyond = [rung for rung in sweep.stopping.rungs if rung >= max(lasts)]
+    if not all(lasts) or not beyond:
+        return []
+    return [
+        Refusal(
+            "E-SWEEP-005", "no variant comes to this rung", field="early_stopping.rungs", found=", ".join(map(str, beyond)),
+            allowed=f"steps below max_steps, {max(lasts)}",
+        )
+    ]  # fmt: skip
+
+
+def _lengths(sweep: Sweep) -> list[dict[str, Any]]:
+    """What the variants say of their length, each saying once."""
+    return [
+        dict(said) for said in {tuple((k, v) for k, v in row.items() if k == "max_steps") for row in sweep.variants}
+    ]
 
 
 def metric_refusals(

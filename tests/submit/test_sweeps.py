@@ -17,7 +17,7 @@ from hpc.catalog.recipes import load_recipe
 from hpc.errors import Refusal, Refusals
 from hpc.submit.package import discard
 from hpc.submit.pieces import LONGEST, STRIDE, Piece, pieces_of
-from hpc.submit.sweeps import Asked, metric_refusals, plan, table_refusals, variant_refusals
+from hpc.submit.sweeps import Asked, begin, metric_refusals, plan, table_refusals, variant_refusals
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sif"))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -317,6 +317,27 @@ class TestMetric:
         assert (fault.code, fault.field, fault.found, notes) == ("E-SWEEP-005", "early_stopping.metric", metric, [])
         assert fault.allowed == "elapsed_s, grad_norm, loss, lr, mfu, tokens, tokens_per_s, validation_loss"
         assert fault.hint == (f"Did you mean {meant}?" if meant else fault.kind.mend)
+
+    @pytest.mark.parametrize(
+        ("rungs", "steps", "found"),
+        [
+            ((5, 39), {}, ""),
+            ((5, 40, 50), {}, "40, 50"),
+            ((5, 50), {"max_steps": 60}, ""),
+            ((50,), {"max_steps": 0}, ""),
+        ],
+    )
+    def test_a_rung_that_no_variant_comes_to_is_refused(
+        self, rungs: tuple[int, ...], steps: dict[str, int], found: str
+    ) -> None:
+        first = dict.fromkeys(steps, 30)
+        variants = ({"learning_rate": 0.001, **first}, {"learning_rate": 0.002, **steps})
+        table = Sweep(variants, Stopping("loss", "min", rungs, 2)).as_json()
+        given = {"max_steps": 40, "save_steps": 10}
+        _, faults = begin(table, load_recipe(self.SFT), "", given)
+        assert [(f.code, f.field, f.found) for f in faults] == (
+            [("E-SWEEP-005", "early_stopping.rungs", found)] if found else []
+        )
 
     def test_what_it_writes_is_taken_and_names_that_are_not_known_before_by_their_pattern(
         self, experiment: Path
