@@ -108,6 +108,20 @@ def stop_all(desk: Desk, run: RunPaths, *, runs: bool = False) -> list[str]:
     return said
 
 
+def stop_stranded(desk: Desk, run: RunPaths) -> list[str]:
+    """Cancel evaluations that wait for checkpoints of a run that has ended: its script was killed before it could. One line each."""
+    from tuneplane.contract.followups import CHECKPOINTS
+
+    from hpc.submit.followlist import children
+
+    waiting = [(child, *desk.state(child)) for action, child in children(desk.root, run) if action == CHECKPOINTS]
+    return [
+        f"{CHECKPOINTS} {child.run_id}: {_stop_unreached(desk, run, facts, state)}"
+        for child, facts, state in waiting
+        if state.active
+    ]
+
+
 def _stop_unreached(desk: Desk, run: RunPaths, facts: Facts, state: RunState) -> str:
     """What was done about evaluations whose checkpoint is not there; those that have one are left alone."""
     from hpc.runs import unreached

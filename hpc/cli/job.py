@@ -290,6 +290,11 @@ def stop_one(desk: Desk, paths: RunPaths, *, as_json: bool) -> None:
     try:
         said = actions.stop(paths, facts, state, desk.actor, lambda: desk.asker.slurm(state.fleet))
         followed = followview.stop_all(desk, paths, runs=state.cls == "running")
+    except Refusal as exc:
+        followed = followview.stop_stranded(desk, paths) if exc.code == "E-RUNS-010" else []
+        if not followed:
+            raise
+        said = exc.message.removeprefix(f"{paths.run_id} ")
     finally:
         desk.asker.forget(state.fleet)
     if as_json:

@@ -11,6 +11,7 @@ import sys
 from builder import RunMaker
 from conftest import ME
 from runcommands import START, Tp
+from tuneplane.record.files import write_json_new
 
 
 def test_ls_is_a_calm_table(tp: Tp) -> None:
@@ -149,6 +150,36 @@ def test_stop_then_status(tp: Tp) -> None:
     assert tp("job", "status", "sft", "--json").json()["runs"][0]["state"] == "cancelled"
     tp.make("run-bb01", "eval").done()
     again = tp("job", "stop", "eval")
+    assert (again.code, "E-RUNS-010" in again.err) == (1, True)
+
+
+def test_stop_of_a_run_that_was_killed_cancels_what_waits_for_its_checkpoints(tp: Tp) -> None:
+    """Its script could not do it any more; held, they would wait for ever."""
+    trained = tp.make("run-aa01").package().admit().submit().start().nodes(0, 1, 87).end(0, "error")
+    named = {"action": "checkpoints", "exp": "sft.checkpoints", "run_id": "run-bb01"}
+    asked = tp.make(
+        "run-bb01",
+        "sft.checkpoints",
+        launch={
+            "follows": {"action": "checkpoints", "exp": "sft", "run_id": "run-aa01"},
+            "late": {"candidate": {"steps": [10, 20]}},
+        },
+    )
+    name = "sft.checkpoints.run-bb01.0"
+    asked.job_id = str(tp.fake.add(name=name, comment=f"tp:run-bb01:{asked.nonce}", user=ME))
+    asked.package().admit().submit()
+    (trained.run.root / "followups").mkdir()
+    write_json_new(trained.run.root / "followups" / "run-bb01.json", named)
+    (trained.run.checkpoints / "step-000000010").mkdir()
+    (trained.run.checkpoints / "step-000000010" / "manifest.json").write_text("{}")
+    done = tp("job", "stop", "run-aa01")
+    assert (done.code, done.out) == (
+        0,
+        "run-aa01: has ended: error\n  checkpoints run-bb01: those without a checkpoint are cancelled: step 20\n",
+    )
+    (call,) = tp.fake.calls("scancel")
+    assert call["args"][-1] == f"{asked.job_id}_1"
+    again = tp("job", "stop", "run-aa01")  # nothing of it waits any more
     assert (again.code, "E-RUNS-010" in again.err) == (1, True)
 
 
