@@ -72,12 +72,12 @@ class Trainings:
         self.rows = str(rows)
         self._experiment("good", CONFIG.format(bound="min: 0.7"))
         self._experiment("planted", CONFIG.format(bound="max: -1"))
-        program = self._experiment("curve", CURVE) / "train.py"
+        program = self._experiment("watched", CURVE) / "train.py"
         text = program.read_text("utf-8")
         assert text.count("    progress = loop.run(resumed)\n") == 1
         program.write_text(text.replace("    progress = loop.run(resumed)\n", WAITS), "utf-8")
         lab.sh(who, "git add -A && git commit -q -m 'Two experiments with gates'")
-        self.curve = self._submit("curve", lora_rank=0, max_steps=6, save_steps=2, keep_checkpoints=1)
+        self.curve = self._submit("watched", lora_rank=0, max_steps=6, save_steps=2, keep_checkpoints=1)
         self.failed = self._submit("sums", lora_rank=0, max_length=8, then=("--then", "export"))
         self.good = Judged(*self._submit("good", lora_rank=0))
         self.planted = Judged(*self._submit("planted", lora_rank=8, max_steps=10))
