@@ -13,7 +13,7 @@ from labcluster import until
 from tuneplane.contract.layout import RunPaths
 from tuneplane.contract.sweeps import Stopping
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 VARIANTS = 50
 RUNGS = (10, 30)
@@ -86,7 +86,7 @@ def test_fifty_variants_end_well_although_a_node_died(
     run, lost = bereft
     assert lost
     until(
-        "all fifty end", lambda: status(lab, alice, run)["counts"].keys() <= {"done", "stopped"}, seconds=240, pause=2
+        "all fifty end", lambda: status(lab, alice, run)["counts"].keys() <= {"done", "stopped"}, seconds=480, pause=2
     )
     found = status(lab, alice, run)
     assert sum(found["counts"].values()) == VARIANTS
@@ -127,7 +127,7 @@ def _indices(text: str) -> list[int]:
 def test_p14_an_element_of_real_training_has_its_own_settings_and_ends_at_its_rung(
     lab: Lab, alice: Person, small: RunPaths
 ) -> None:
-    until("both end", lambda: status(lab, alice, small)["counts"].keys() <= {"done", "stopped"}, seconds=240, pause=2)
+    until("both end", lambda: status(lab, alice, small)["counts"].keys() <= {"done", "stopped"}, seconds=480, pause=2)
     first, second = status(lab, alice, small)["variants"]
     lines = [
         [json.loads(line) for line in (small.element(i).attempt(0).out / "metrics.jsonl").read_text().splitlines()]
