@@ -17,6 +17,7 @@ work, out = Path(os.environ["TUNEPLANE_WORK_DIR"]), Path(os.environ["TUNEPLANE_O
 launch = json.loads((work / ".tuneplane/launch.json").read_text())
 settings = launch["hyperparams"] | variant_of(work, os.environ)
 saved = Path(os.environ["TUNEPLANE_CHECKPOINT_DIR"]) / "saved"
+fresh = saved.with_suffix(".new")
 begun = int(saved.read_text()) if saved.exists() else 0
 rungs = Rungs.from_env()
 if rungs and rungs.stopped_before():
@@ -26,7 +27,8 @@ with open(out / "metrics.jsonl", "a") as metrics:
         line = {"step": step, "total_steps": settings["steps"], "loss": settings["height"] + 1 / step}
         metrics.write(json.dumps(line) + "\n")
         metrics.flush()
-        saved.write_text(str(step))
+        fresh.write_text(str(step))
+        os.replace(fresh, saved)  # its node may be killed at any moment
         if rungs and rungs.due(step) and rungs.stops(step, line):
             rungs.leave_result(step)
             print(f"stops at {step}", flush=True)
