@@ -9,8 +9,9 @@ from typing import Any
 
 from tuneplane.contract.evaluation import INPUTS, REPORT
 from tuneplane.evaluation.answers import Prediction
-from tuneplane.evaluation.behaviour import Request, finish
+from tuneplane.evaluation.behaviour import finish
 from tuneplane.evaluation.examples import inputs_bytes, read_examples
+from tuneplane.evaluation.request import Request
 from tuneplane.evaluation.settings import parse
 from tuneplane.record.canonical import pretty_bytes
 from tuneplane.record.digest import digest_file

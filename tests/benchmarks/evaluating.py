@@ -55,7 +55,8 @@ def behaviour(folder: Path) -> list[Figure]:
 
     quiet_libraries("cpu")
     import torch
-    from tuneplane.evaluation.behaviour import Request, evaluate
+    from tuneplane.evaluation.behaviour import evaluate
+    from tuneplane.evaluation.request import Request
     from tuneplane.evaluation.settings import parse
     from tuneplane.training.tiny import build
 

@@ -13,7 +13,9 @@ import pytest
 from known_sums import KNOWN, OTHERWISE, sum_row, write_rows
 from tuneplane.evaluation import behaviour, cache, generate
 from tuneplane.evaluation.answers import read_predictions
-from tuneplane.evaluation.behaviour import Request, evaluate
+from tuneplane.evaluation.basis import alone
+from tuneplane.evaluation.behaviour import evaluate
+from tuneplane.evaluation.request import Request
 from tuneplane.evaluation.settings import parse
 from tuneplane.training import warning
 from tuneplane.training.refusals import Refused
@@ -285,7 +287,7 @@ def test_questions_without_room_for_an_answer_are_named(taught: Path, tmp_path: 
 
 def test_two_at_once_are_refused_and_a_file_is_no_folder(taught: Path, known: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with behaviour.alone(tmp_path / "out"), pytest.raises(Refused, match="E-EVAL-014"):
+    with alone(tmp_path / "out"), pytest.raises(Refused, match="E-EVAL-014"):
         run(request_of(taught, known, tmp_path / "out"))
     run(request_of(taught, known, tmp_path / "out"))
     with pytest.raises(Refused, match="E-EVAL-015"):

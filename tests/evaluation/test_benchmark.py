@@ -21,8 +21,9 @@ from small_benchmarks import (
     write_benchmark,
 )
 from tuneplane.evaluation import harness
-from tuneplane.evaluation.benchmark import Request, evaluate
+from tuneplane.evaluation.benchmark import evaluate
 from tuneplane.evaluation.benchmark_settings import parse
+from tuneplane.evaluation.request import Request
 from tuneplane.training import warning
 from tuneplane.training.refusals import Refused
 

@@ -30,7 +30,8 @@ def by_hand(argv: Sequence[str]) -> None:
     args = options.parse_args(argv)
     settings = parse(given_settings(args, FIELDS))
     quiet(args.device)
-    from tuneplane.evaluation.behaviour import Request, evaluate
+    from tuneplane.evaluation.behaviour import evaluate
+    from tuneplane.evaluation.request import Request
 
     request = Request(args.model, args.data, args.out, settings, path_of(settings.adapter), args.device)
     print_report(evaluate(request, say), args.json)

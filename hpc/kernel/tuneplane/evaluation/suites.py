@@ -41,7 +41,8 @@ def by_hand(argv: Sequence[str]) -> None:
     args = options.parse_args(argv)
     settings = parse(given_settings(args, FIELDS))
     quiet(args.device)
-    from tuneplane.evaluation.benchmark import Request, evaluate
+    from tuneplane.evaluation.benchmark import evaluate
+    from tuneplane.evaluation.request import Request
 
     request = Request(args.model, args.benchmark, args.out, settings, path_of(settings.adapter), args.device)
     print_report(evaluate(request, say), args.json)
