@@ -68,4 +68,5 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-SUBMIT-101", "this method cannot begin from that", "Only deepspeed/* and trl/* methods go on from a checkpoint, and only from a checkpoint.", "For weights alone register them (`tp model register RUN NAME VERSION`) and pass --model."),
     _K("E-SUBMIT-102", "the run would not continue that checkpoint", "Method, settings and rows a step must be those of the checkpoint; the number of ranks may differ as long as a step takes as many rows.", "Set the values that are named; with another number of ranks change micro_batch_size or gradient_accumulation."),
     _K("E-SUBMIT-103", "the run to begin from has not ended", "A run that goes on removes its older checkpoints; what was there at submission may be gone at the start.", "Wait for its end, or `tp job stop RUN`."),
+    _K("E-SUBMIT-104", "nothing is left to train", "--init-from names the checkpoint of the last step of a run; a new run would go on to the same end.", "Name an earlier step, or register what the run left (`tp model register RUN NAME VERSION`) and train that with --model."),
 )  # fmt: skip

@@ -29,7 +29,7 @@ _DECIDED_THERE: Final = ("precision",)
 
 def start_record(root: StorageRoot, spec: JobSpec, recipe: Recipe, hyperparams: Mapping[str, Any]) -> dict[str, Any]:
     """`{"start": …}` for launch.json: the checkpoint by path and digest of its manifest; {} without init_from, and where a program of the user's
-    own decides what it means. Raises Refusal(s) E-SUBMIT-100 to -103.
+    own decides what it means. Raises Refusal(s) E-SUBMIT-100 to -104.
     """
     text = spec.spec.model.init_from if spec.spec.model else ""
     if not text or recipe.is_custom or recipe.typed.category == "evaluation":
@@ -45,6 +45,14 @@ def start_record(root: StorageRoot, spec: JobSpec, recipe: Recipe, hyperparams: 
         )
     run = _find(root, wanted.run_id)
     path, manifest, sha256 = _choose(run, wanted)
+    if manifest["step"] == manifest.get("total_steps"):
+        raise Refusal(
+            "E-SUBMIT-104",
+            "is the run's last step: nothing is left to train",
+            field=FIELD,
+            found=f"{path.name} of {manifest['total_steps']} steps",
+            allowed="an earlier step",
+        )
     if faults := refusals(manifest, spec, recipe, settings_of(hyperparams, spec), path.name):
         raise Refusals(faults)
     return {

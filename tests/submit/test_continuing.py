@@ -91,6 +91,15 @@ def test_a_step_and_an_attempt_may_be_named(root: StorageRoot) -> None:
         assert start_record(root, spec(f"run/{RUN}/checkpoint@{pick}"), recipe(), SETTINGS)["start"]["step"] == 20
 
 
+def test_the_last_step_of_a_run_leaves_nothing_to_train(root: StorageRoot) -> None:
+    path = root.run("bob", "sums", RUN).checkpoints / "step-000000040" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"total_steps": 40}))
+    given = (spec(f"run/{RUN}/checkpoint"), recipe(), SETTINGS)
+    assert codes(root, *given) == [("E-SUBMIT-104", "step-000000040 of 40 steps", "an earlier step")]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"total_steps": 60}))
+    assert start_record(root, *given)["start"]["step"] == 40
+
+
 def test_what_is_not_there_is_refused_with_what_there_is(root: StorageRoot) -> None:
     allowed = "step=40,attempt=1, step=20,attempt=0"
     assert codes(root, spec(f"run/{RUN}/checkpoint@step=60"), recipe(), SETTINGS) == [

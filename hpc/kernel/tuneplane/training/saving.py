@@ -116,6 +116,7 @@ class Saver:
         place = self.peers.place
         return {
             "step": step,
+            "total_steps": self.method.total_steps,
             "run_id": place.run_id,
             "attempt": place.attempt,
             "saved_at": utc_now(),
