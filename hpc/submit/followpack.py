@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +12,8 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal, Refusals
-from hpc.submit import admission, launchplan
-from hpc.submit.followups import EVALUATOR, Parent, Source, baseline_model, baseline_run, derive
+from hpc.submit import admission, checkpointed, launchplan
+from hpc.submit.followups import EVALUATOR, Parent, Source, baseline_model, baseline_run, derive, wanted
 from hpc.submit.hub import read_pins
 from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import find_kernels
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from hpc.catalog.recipes import Recipe
 
 BASELINE_FIELD: Final = "spec.evaluation.baseline"
+NOT_PACKED: Final = "sha256:" + "0" * 64
+"""Stands for the digest of a package that is not written."""
 
 
 def works(root: StorageRoot, run: RunPaths) -> tuple[str, str]:
@@ -41,7 +44,11 @@ def load_parent(root: StorageRoot, run: RunPaths, asked: Mapping[str, Any] | Non
 def packs_of(run: RunPaths) -> tuple[str, ...]:
     """Ids of the benchmark packs that a package carries, by the record that was compared with its list."""
     record = run.work / ".tuneplane" / RECORD
-    rows = read_json(record)["plugins"] if record.is_file() else []
+    return _packs(read_json(record) if record.is_file() else None)
+
+
+def _packs(record: Mapping[str, Any] | None) -> tuple[str, ...]:
+    rows = record["plugins"] if record else []
     return tuple(row["id"] for row in rows if row["facts"]["manifest"]["capability"] == "benchmark")
 
 
@@ -50,8 +57,32 @@ def source_of(run: RunPaths, artefact: str) -> Source:
     return Source(run, artefact, admission.read_package(run)[2])
 
 
+def check_children(around: Around, prepared: Prepared, experiment: Path) -> None:
+    """What packing the follow-ups of a submission would refuse, before its own package is written. Reads only; raises Refusal(s)."""
+    records, run = prepared.records, prepared.run
+    parent = Parent(
+        run,
+        records["jobspec.json"],
+        records["launch.json"],
+        NOT_PACKED,
+        works(around.root, run),
+        packs=_packs(records.get(RECORD)),
+        sources=experiment,
+    )
+    beside = [CHECKPOINTS] if checkpointed.asked(prepared.spec, prepared.recipe) else []
+    for action in beside + wanted(prepared.spec, prepared.recipe):
+        _drafted(around, parent, action, parent.checkpoints if action == CHECKPOINTS else parent.final, run)
+
+
 def prepare_child(around: Around, parent: Parent, action: str, source: Source, run: RunPaths) -> Prepared:
     """The submission of a follow-up, made from the parent's package. Reads only; raises Refusal(s)."""
+    drafted = _drafted(around, parent, action, source, run)
+    files, records = _contents(parent.run, drafted.recipe, {p.id for p in drafted.spec.spec.plugins})
+    return replace(drafted, files=files, records=records | drafted.records)
+
+
+def _drafted(around: Around, parent: Parent, action: str, source: Source, run: RunPaths) -> Prepared:
+    """A follow-up without what it takes from the parent's package. Reads only; raises Refusal(s)."""
     from hpc.catalog.runtimes import Runtimes
     from hpc.catalog.shelf import Catalogue
     from hpc.spec.jobspec import parse
@@ -79,11 +110,8 @@ def prepare_child(around: Around, parent: Parent, action: str, source: Source, r
         "inputs": {**derived.given["inputs"], **more},
     }  # fmt: skip
     launch = launchplan.launch_document(spec, recipe, site, options=options, work=work, given=given, action=action)
-    files, records = _contents(parent.run, recipe, {p.id for p in spec.spec.plugins})
-    records |= {"jobspec.json": spec.normalised(), "recipe.json": recipe.manifest, "launch.json": launch}
-    return Prepared(
-        run, spec, recipe, runtime, find_kernels(root), fleet, options, (profile,), files, records, Path(work)
-    )
+    records = {"jobspec.json": spec.normalised(), "recipe.json": recipe.manifest, "launch.json": launch}
+    return Prepared(run, spec, recipe, runtime, find_kernels(root), fleet, options, (profile,), [], records, Path(work))
 
 
 def _baseline(around: Around, parent: Parent) -> tuple[Source | None, dict[str, Any]]:
@@ -136,7 +164,7 @@ def _pinned(around: Around, parent: Parent, named: str) -> Any:
 
 def _resolved(around: Around, parent: Parent, named: str) -> Any:
     cache = DigestCache(around.root.user_state(around.user) / "digests.json")
-    folder = parent.run.work / parent.document["spec"]["source"]["exp"]
+    folder = parent.folder
     found = resolve_inputs(
         {"spec": {"model": {"base": named}}}, root=around.root, site=around.site, experiment=folder, work_exp=str(folder), cwd=folder,
         digest=cache.digest, pins=read_pins(parent.run.exp, folder, None),

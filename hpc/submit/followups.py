@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tuneplane.contract.evaluation import BEHAVIOUR
@@ -65,6 +66,13 @@ class Parent:
     asked: Mapping[str, Any] = field(default_factory=dict)
     packs: tuple[str, ...] = ()
     """Ids of the benchmark packs among its plugins."""
+    sources: Path | None = None
+    """The experiment's folder, where its package is not written yet."""
+
+    @property
+    def folder(self) -> Path:
+        """The experiment's folder, in which names of the spec are looked up."""
+        return self.sources or self.run.work / str(self.document["spec"]["source"]["exp"])
 
     @property
     def final(self) -> Source:

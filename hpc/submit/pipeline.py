@@ -23,6 +23,7 @@ from hpc.submit.ahead import Ahead
 from hpc.submit.batchscript import Script, make_script
 from hpc.submit.data import make_ready
 from hpc.submit.dispatch import Clock, Submitted, slurm_of
+from hpc.submit.followpack import check_children
 from hpc.submit.followups import name_of
 from hpc.submit.intents import IntentBook
 from hpc.submit.pieces import Piece, dispatch_whole
@@ -46,6 +47,7 @@ def preview(around: InProject, experiment: Experiment, flags: Flags, clock: Cloc
     """What would be submitted, and its script. Writes nothing below the storage root but the user's digest cache."""
     run = new_run(around.root, around.user, experiment.name.rsplit("/", 1)[-1], clock)
     prepared = prepare(around, experiment, flags, run)
+    check_children(around, prepared, experiment.path)
     if wanted := checkpointed.asked(prepared.spec, prepared.recipe):
         beside = new_run(around.root, around.user, name_of(run.exp, CHECKPOINTS), clock)
         steps = checkpointed.steps_of(wanted.model_dump(), prepared.records["launch.json"]["hyperparams"])

@@ -253,7 +253,8 @@ def test_a_baseline_that_could_only_fail_after_the_training_is_refused_before_it
         ("someword", "E-SPEC-026"),
     ):
         lab.write("config.yaml", f"eval: {{suites: [behaviour], baseline: {named}}}\n")
-        assert lab.refused(*rows) == [(code, "spec.evaluation.baseline")]
+        for words in (rows, (*rows, "--dry-run")):
+            assert lab.refused(*words) == [(code, "spec.evaluation.baseline")]
     lab.tp("job", "stop", going["run_id"])
     assert sorted((lab.storage / "runs").glob("*/*/run-*")) == before
 
