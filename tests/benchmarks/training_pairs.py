@@ -25,7 +25,7 @@ Timed = Callable[[], None]
 
 
 def train(job: Job) -> None:
-    """Both sides are built, then step in turn; the first two pairs warm up."""
+    """Both sides are built, then step in turn, each first in every other pair; the first two pairs warm up."""
     chosen = settings.parse(job.launch.hyperparams, job.launch.peft, settings.SFT)
     job.connect()
     kind, rounds = os.environ["BENCH_PEER"], int(os.environ["BENCH_ROUNDS"])
@@ -36,8 +36,10 @@ def train(job: Job) -> None:
     else:
         peer = {"deepspeed": _deepspeed, "ddp": _ddp, "synthetic": _synthetic, "unpacked": _unpacked}[kind]
         theirs = peer(job, chosen, method, loaded)
-        for _ in range(rounds + 2):
-            pairs.append([_timed(job, ours), _timed(job, theirs)])
+        for turn in range(rounds + 2):
+            pair = [(0, ours), (1, theirs)]
+            took = {side: _timed(job, step) for side, step in (pair if turn % 2 else reversed(pair))}
+            pairs.append([took[0], took[1]])
     if job.peers.first:
         tokens = [m["tokens"] for m in map(json.loads, (job.place.out_dir / "metrics.jsonl").open()) if "loss" in m]
         value = {"pairs": pairs[2:], "tokens": tokens[2:], "theirs": getattr(job, "their_tokens", [])[2:]}

@@ -1,9 +1,9 @@
-"""What nobody can write an end for, and a full disk: a run that trains is struck, resumed as its owner would, and has the same weights."""
+"""Killed ranks and shells, a stop by Slurm, and a full disk: a run that trains is struck, resumed as its owner would, and has the same weights."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import faults
@@ -18,10 +18,14 @@ SETTINGS: dict[str, object] = {"max_steps": 80, "save_steps": 20}
 
 @dataclass(frozen=True)
 class Struck:
-    """Runs that train side by side: one in peace, one that loses its batch shell, one whose checkpoints have room for one and a half."""
+    """Runs that train side by side: one in peace, one that loses its batch shell, one a rank, one that Slurm is told to cancel, and one whose
+    checkpoints have room for one and a half.
+    """
 
     whole: Run
     headless: Run
+    maimed: Run
+    cancelled: Run
     full: Run
     disk: faults.SmallDisk
 
@@ -33,7 +37,10 @@ def struck(lab: Lab, alice: Person) -> Iterator[Struck]:
 
     full = train("--begin", "now+3")
     disk = faults.SmallDisk(alice, full, kib=500)
-    yield Struck(train("--label", "is=whole"), train("--label", "is=headless"), full, disk)
+    whole, headless, maimed, cancelled = (
+        train("--label", f"is={n}") for n in ("whole", "headless", "maimed", "cancelled")
+    )
+    yield Struck(whole, headless, maimed, cancelled, full, disk)
     faults.unmount(full.paths.checkpoints)
 
 
@@ -67,6 +74,30 @@ def test_a_batch_shell_that_was_killed_is_said_and_its_run_resumes_to_the_same_w
     assert "the run left no end record" in status["message"]
     after = resume(lab, alice, run)
     assert [c["verified"] for c in after["continuity"]] == [True]  # type: ignore[attr-defined]
+    assert run.attempts() == [0, 1]
+    struck.whole.wait_end()
+    assert weights(run) == weights(struck.whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "strike", "ended", "words"),
+    [
+        ("maimed", faults.kill_rank, "error", "rank 1 was killed by signal 9"),
+        ("cancelled", faults.cancel, "cancelled", "cancelled"),
+    ],
+)
+def test_a_run_that_was_struck_in_mid_step_is_resumed_to_the_same_weights(
+    lab: Lab, alice: Person, struck: Struck, name: str, strike: Callable[..., str], ended: str, words: str
+) -> None:
+    run: Run = getattr(struck, name)
+    until(f"step 25 of {run.id}", lambda: run.steps() >= 25, seconds=200, pause=0.1)
+    strike(lab, alice, run)
+    end = run.wait_end()
+    assert (end["class"], end["requeue"]) == (ended, False), run.story()
+    assert words in lab.tp(alice, "job", "why", run.id).out
+    after = resume(lab, alice, run)
+    (certificate,) = after["continuity"]  # type: ignore[misc, attr-defined]
+    assert certificate["verified"] is True
     assert run.attempts() == [0, 1]
     struck.whole.wait_end()
     assert weights(run) == weights(struck.whole)
