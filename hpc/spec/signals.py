@@ -9,6 +9,8 @@ from hpc.errors import Refusal
 from hpc.spec.text import visible
 
 NAMES = ("HUP", "INT", "QUIT", "ABRT", "ALRM", "TERM", "USR1", "USR2", "URG", "CONT", "STOP", "TSTP", "TTIN", "TTOU")
+WARNINGS = ("USR2", "TERM", "12", "15")
+"""What the batch scripts take as a warning and pass to every rank, as USR2."""
 MAX_LEAD_S = 65_535
 DEFAULT_LEAD_S = 60
 """Slurm's own lead where none is written."""

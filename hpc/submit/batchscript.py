@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,8 +75,7 @@ def _warning_signal(prepared: Prepared) -> str | None:
     if prepared.options.get("signal"):
         from hpc.spec.signals import format_signal, parse_signal
 
-        asked = parse_signal(str(prepared.options["signal"]))
-        return format_signal(asked) if asked.batch else f"B:{asked.name}@{asked.lead_s}"
+        return format_signal(replace(parse_signal(str(prepared.options["signal"])), batch=True))
     if kind_of(prepared.recipe) == "node":
         return None
     return f"B:USR2@{prepared.records['launch.json']['policies']['lead_s']}"

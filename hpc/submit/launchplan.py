@@ -152,7 +152,25 @@ def limit_refusals(
     if wanted is not None and warned and wanted <= (lead := lead_of(options, site)):
         text = f"the warning comes {lead} s before the limit, so at the start"
         out.append(Refusal("E-SUBMIT-067", text, field="spec.slurm.time", found=options["time"]))
-    return out + (_local_refusals(spec, nodes, swept) if local else [])
+    return out + _signal_refusals(options) + (_local_refusals(spec, nodes, swept) if local else [])
+
+
+def _signal_refusals(options: Mapping[str, Any]) -> list[Refusal]:
+    """A warning that would kill the batch script instead of reaching the ranks."""
+    from hpc.spec.signals import WARNINGS, parse_signal
+
+    asked = parse_signal(str(options["signal"])) if options.get("signal") else None
+    if asked is None or asked.name in WARNINGS:
+        return []
+    return [
+        Refusal(
+            "E-SUBMIT-068",
+            "the batch script would die of it",
+            field="spec.slurm.signal",
+            found=options["signal"],
+            allowed=f"USR2@{asked.lead_s}",
+        )
+    ]
 
 
 def _local_refusals(spec: JobSpec, nodes: int, swept: bool) -> list[Refusal]:

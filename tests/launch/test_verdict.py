@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from tuneplane.launch.verdict import Ending, Seen, decide, runs_again
 
 POLICIES = {"requeue_on": ["preempted", "node_fail", "timeout"], "max_attempts": 3}
+NONE: frozenset[int] = frozenset()
 SEEN = Seen(
-    nodes={}, started=True, stop_requested=False, warned="", slurm_state="", step_code=0, left_s=3000.0, lead_s=120.0
+    nodes={},
+    began=frozenset({0, 1}),
+    stop_requested=False,
+    warned="",
+    slurm_state="",
+    step_code=0,
+    left_s=3000.0,
+    lead_s=120.0,
 )
 
 
@@ -47,7 +55,19 @@ def node(*codes: int, warned: tuple[str, ...] = (), by_us: bool = False, signal:
         (replace(SEEN, nodes={0: node(139, signal=11)}, step_code=139), "error"),
         (replace(SEEN, nodes={0: node(87), 1: None}, step_code=87), "node_fail"),
         (replace(SEEN, nodes={0: None, 1: None}, step_code=137), "node_fail"),
-        (replace(SEEN, nodes={0: None, 1: None}, step_code=1, started=False), "error"),
+        (replace(SEEN, nodes={0: None, 1: None}, step_code=1, began=NONE), "error"),
+        # the package started before, or Slurm has lost the node: the machine is at fault
+        (replace(SEEN, nodes={0: None, 1: None}, step_code=1, began=NONE, started_before=True), "node_fail"),
+        (replace(SEEN, nodes={0: None, 1: None}, step_code=1, began=NONE, ended_by="NODE FAILURE"), "node_fail"),
+        # node 1 never started, and srun ended the others
+        (replace(SEEN, nodes={0: node(143, warned=("SIGTERM",), signal=15), 1: None}, step_code=75), "node_fail"),
+        (replace(SEEN, nodes={0: node(85, warned=("SIGTERM",)), 1: None}, step_code=75), "node_fail"),
+        (replace(SEEN, nodes={0: node(85, warned=("SIGTERM",)), 1: None}, ended_by="PREEMPTION"), "preempted"),
+        (replace(SEEN, nodes={0: node(85), 1: None}, warned="TERM"), "preempted"),
+        # a library that lost its peer aborts the rank
+        (replace(SEEN, nodes={0: node(134, signal=6), 1: None}, step_code=134), "node_fail"),
+        (replace(SEEN, nodes={0: node(134, signal=6), 1: node(87)}, step_code=134), "error"),
+        (replace(SEEN, nodes={0: node(134, signal=6), 2: node(1), 1: None}, step_code=134), "error"),
         (replace(SEEN, nodes={0: node(87), 1: node(87)}, step_code=87), "node_fail"),
         (replace(SEEN, nodes={0: node(137, by_us=True, signal=9), 1: node(1)}, step_code=1), "error"),
         (
@@ -60,6 +80,13 @@ def node(*codes: int, warned: tuple[str, ...] = (), by_us: bool = False, signal:
 )
 def test_the_class_of_an_end(seen: Seen, klass: str) -> None:
     assert decide(seen).klass == klass
+
+
+def test_a_node_that_never_started_is_named() -> None:
+    seen = replace(
+        SEEN, nodes={0: node(143, warned=("SIGTERM",), signal=15), 1: None, 2: None}, began=frozenset({0, 2})
+    )
+    assert decide(seen).message == "no end record from node 1, 2; node 1 never started"
 
 
 def test_a_refusal_carries_its_code() -> None:

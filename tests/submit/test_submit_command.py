@@ -376,6 +376,9 @@ def test_words_not_heeded_here_a_limit_within_the_warning_and_missing_inputs_are
     assert [(e["code"], e["field"]) for e in others] == [("E-SUBMIT-066", field) for field in local]
     assert lab.runs() == []
     lab.tp("submit", "job", "--dry-run", "--time", "0:02:00", "--signal", "B:USR2@30")
+    for name in ("USR1", "INT", "STOP", "10"):
+        (fatal,) = lab.refused("--time", "1:00:00", "--signal", f"{name}@300")
+        assert (fatal["code"], fatal["field"], fatal["allowed"]) == ("E-SUBMIT-068", "spec.slurm.signal", "USR2@300")
     lab.tp("new", "verl", "--method", "verl/grpo")
     done = lab.tp("submit", "verl", "--allow-dirty", "--json", "--model", str(lab.project), ok=False)
     (fault,) = json.loads(done.stdout)["errors"]

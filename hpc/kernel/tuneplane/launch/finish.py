@@ -35,16 +35,18 @@ def checkpoint_step(place: Place) -> int | None:
 def look(place: Place, env: Mapping[str, str], lead_s: float) -> Seen:
     """Gather the facts of `Seen` from the disk and the batch script's variables."""
     nodes = {k: read_object(place.attempt.nodes / f"{k}.end.json") for k in range(len(place.hosts))}
-    started = any((place.attempt.nodes / f"{k}.start.json").exists() for k in nodes)
+    began = frozenset(k for k in nodes if (place.attempt.nodes / f"{k}.start.json").exists())
+    before = (place.run.attempt(n).nodes for n in range(place.attempt.number))
     return Seen(
         nodes,
-        started,
+        began,
         (place.run.root / "stop_requested").exists(),
         env.get("TP_WARNED", ""),
         env.get("TP_JOB_STATE", ""),
         int(env.get("TP_STEP_CODE", "0")),
         _left_s(place, env),
         lead_s,
+        any(next(folder.glob("*.start.json"), None) for folder in before),
         env.get("TP_ENDED_BY", ""),
     )
 
@@ -112,7 +114,9 @@ def _end_record(
 
 
 def _left_s(place: Place, env: Mapping[str, str]) -> float | None:
-    """Seconds until the time limit, None where there is none."""
+    """Seconds until the time limit, None where there is none: by Slurm's word, else counted from the first launcher's start."""
+    if env.get("TP_END_S", "").isdecimal():
+        return float(env["TP_END_S"]) - time.time()
     begun, limit = read_object(place.attempt.start), env.get("TP_TIME_S", "")
     return parse_utc(begun["started_at"]).timestamp() + float(limit) - time.time() if limit and begun else None
 

@@ -21,6 +21,7 @@ from typing import Any
 from tuneplane.contract import exits
 
 KILLED_BY_WARNING = (10, 12, 15)  # USR1, USR2, TERM
+ABORTED = 6  # a communication library gives up by abort() when a peer is gone
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,14 @@ class Seen:
     """Facts at the end of an attempt. `nodes` maps a node number to its end record or None; times in seconds."""
 
     nodes: Mapping[int, Mapping[str, Any] | None]
-    started: bool  # at least one node's launcher began
+    began: frozenset[int]  # nodes whose launcher began
     stop_requested: bool
     warned: str  # "", "USR2" or "TERM": what the batch script got
     slurm_state: str  # scontrol's JobState, or ""
     step_code: int  # exit code of srun, or of the launcher on the local fleet
     left_s: float | None  # time left on the limit when the attempt ended, None where there is none
     lead_s: float
+    started_before: bool = False  # it did in an earlier attempt: the same package can start
     ended_by: str = ""  # why Slurm itself ends the job: CANCELLED, PREEMPTION, TIME LIMIT, NODE FAILURE, JOB REQUEUE; "" where it does not
 
 
@@ -53,11 +55,32 @@ def _ranks(seen: Seen) -> list[Mapping[str, Any]]:
     return [r for node in seen.nodes.values() if node for r in node.get("ranks", ())]
 
 
+def _absent(seen: Seen, missing: Sequence[int]) -> str:
+    never = [k for k in missing if k not in seen.began]
+    return f"no end record from node {_named(missing)}" + (f"; node {_named(never)} never started" if never else "")
+
+
+def _named(nodes: Sequence[int]) -> str:
+    return ", ".join(map(str, nodes))
+
+
 def _warning_class(seen: Seen) -> str:
     if seen.ended_by:
         return "timeout" if seen.ended_by == "TIME LIMIT" else "preempted"
     at_limit = seen.left_s is not None and seen.left_s <= seen.lead_s + 60
     return "timeout" if at_limit else "preempted"
+
+
+def _crashed(ranks: Sequence[Mapping[str, Any]], warned: bool, missing: bool) -> Mapping[str, Any] | None:
+    """The first rank that ended by its own fault: neither at its end, nor told to, nor because of a peer."""
+    quiet = (exits.DONE, exits.PREEMPTED, exits.PEER_LOST)
+    found = [
+        r
+        for r in ranks
+        if r["exit_code"] not in quiet and not r.get("by_us") and not (warned and r.get("signal") in KILLED_BY_WARNING)
+    ]
+    gave_up = missing and all(r.get("signal") == ABORTED for r in found)
+    return found[0] if found and not gave_up else None
 
 
 def decide(seen: Seen) -> Ending:
@@ -74,21 +97,13 @@ def decide(seen: Seen) -> Ending:
         return Ending("cancelled", seen.step_code, 0, "cancelled in Slurm", saved)
     if refused:
         return Ending("refused", exits.LAUNCH_FAILED, 0, f"{refused['code']} {refused['message']}", False)
-    quiet = (exits.DONE, exits.PREEMPTED, exits.PEER_LOST)
-    warned = seen.warned or next((w[-1][3:] for n in seen.nodes.values() if n and (w := n.get("warned"))), "")
-    crashed = [
-        r
-        for r in ranks
-        if r["exit_code"] not in quiet and not r.get("by_us") and not (warned and r.get("signal") in KILLED_BY_WARNING)
-    ]
-    if crashed:
-        first = crashed[0]
-        how = (
-            f"was killed by signal {first['signal']}"
-            if first.get("signal")
-            else f"ended with exit code {first['exit_code']}"
-        )
-        return Ending("error", first["exit_code"], first.get("signal", 0), f"rank {first['rank']} {how}", saved)
+    told = next((w[-1][3:] for n in seen.nodes.values() if n and (w := n.get("warned"))), "")
+    # Where a node is missing, what only the others were told is srun's word that the step is over, and no warning to the job.
+    warned = seen.warned or (told if not missing or seen.ended_by else "")
+    if (first := _crashed(ranks, bool(warned or told), bool(missing))) is not None:
+        code, signal = first["exit_code"], first.get("signal", 0)
+        how = f"was killed by signal {signal}" if signal else f"ended with exit code {code}"
+        return Ending("error", code, signal, f"rank {first['rank']} {how}", saved)
     lost = any(r["exit_code"] == exits.PEER_LOST for r in ranks)
     if warned and not lost and (saved or ranks or missing):
         word = "all ranks saved" if saved and not missing else "ended by the warning"
@@ -99,12 +114,12 @@ def decide(seen: Seen) -> Ending:
             f"{warned}: {word}",
             saved,
         )
-    if missing and not seen.started:
+    if missing and not seen.began and not seen.started_before and seen.ended_by != "NODE FAILURE":
         return Ending(
             "error", seen.step_code or 1, 0, f"the step did not start on any node (exit code {seen.step_code})", False
         )
     if missing:
-        return Ending("node_fail", seen.step_code, 0, f"no end record from node {', '.join(map(str, missing))}", saved)
+        return Ending("node_fail", seen.step_code, 0, _absent(seen, missing), saved)
     if lost:
         return Ending("node_fail", exits.PEER_LOST, 0, "ranks lost a peer and none of them crashed", saved)
     return Ending("error", seen.step_code, 0, f"the step ended with exit code {seen.step_code}", saved)
