@@ -8,13 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tuneplane.launch.environ import tracker_variables
 from tuneplane.launch.finish import finish
-from tuneplane.launch.node import slot_of, visible_gpus
+from tuneplane.launch.node import Slot, rank_environment, slot_of, visible_gpus
 from tuneplane.launch.place import read_place
+from tuneplane.launch.rendezvous import Meeting
 from tuneplane.launch.verify import LaunchRefused
 from tuneplane.record.digest import digest_bytes
 from tuneplane.record.events import read_all
@@ -236,6 +240,25 @@ def test_p42_p54_p66_home_and_caches_are_private_and_local(make_run: Callable, k
         assert env[name].startswith(scratch), name
     assert env["ACCELERATE_CONFIG_FILE"].startswith(scratch)
     assert env["PYTHONNOUSERSITE"] == "1"
+    # P36: what a tracker writes is one run of it, whatever the attempt, in the run's own folder
+    tracker = {"WANDB_MODE": "offline", "WANDB_RUN_ID": made.run.run_id, "WANDB_RESUME": "allow"}
+    assert {name: env[name] for name in tracker} == tracker
+    assert env["WANDB_DIR"] == str(made.run.root)
+
+
+def test_p36_one_rank_writes_to_the_tracker_and_each_element_has_its_own_run() -> None:
+    place: Any = SimpleNamespace(node=1, hosts=("a", "b"))
+    first = Slot({"name": "p"}, ranks=2, first_rank=0, world_size=4)
+    modes = [
+        rank_environment(
+            {"WANDB_MODE": "online", "GLOO_SOCKET_IFNAME": "eth0"}, place, slot, local, Meeting("10.0.0.1", 1), "lo"
+        )["WANDB_MODE"]
+        for slot in (first, replace(first, first_rank=2))
+        for local in (0, 1)
+    ]
+    assert modes == ["online", "disabled", "disabled", "disabled"]
+    assert tracker_variables("run-1", "/r", "")["WANDB_RUN_ID"] == "run-1"
+    assert tracker_variables("run-1", "/r", "7")["WANDB_RUN_ID"] == "run-1-7"
 
 
 def test_secrets_of_the_outer_environment_do_not_reach_the_ranks(make_run: Callable, kernel: Path) -> None:

@@ -23,6 +23,11 @@ OFFLINE = {
 }
 
 
+def tracker_variables(run_id: str, run_dir: str, element: str) -> dict[str, str]:
+    """One run in an experiment tracker for all attempts, its files in the run's folder. `element`: the index in an array, or ""."""
+    return {"WANDB_RUN_ID": f"{run_id}-{element}" if element else run_id, "WANDB_RESUME": "allow", "WANDB_DIR": run_dir}
+
+
 @dataclass(frozen=True)
 class Binding:
     """Where a spec runs: the facts that are not in it. Paths are absolute, text is taken as it is."""

@@ -17,7 +17,7 @@ from tuneplane.contract.followups import LATE_SCHEMA, late_path, read_late
 from tuneplane.contract.sweeps import INDEX, variant_of
 from tuneplane.launch import rendezvous
 from tuneplane.launch.data import await_data, data_variables, verify_data, volume_note
-from tuneplane.launch.environ import OFFLINE, Binding, job_environment
+from tuneplane.launch.environ import OFFLINE, Binding, job_environment, tracker_variables
 from tuneplane.launch.framework import checked_ends, command
 from tuneplane.launch.history import close_previous
 from tuneplane.launch.late import resolve_late
@@ -136,7 +136,8 @@ def base_environment(place: Place, verified: Verified, env: Mapping[str, str]) -
         overrides=tuple(launch.get("overrides", ())),
         profile_env=launch.get("env", {}),
     )
-    out |= OFFLINE | {"HOME": str(home), "USER": user, "TMPDIR": str(place.scratch)}
+    out |= OFFLINE | tracker_variables(verified.run_id, str(place.run.root), env.get("TUNEPLANE_ARRAY_INDEX", ""))
+    out |= {"HOME": str(home), "USER": user, "TMPDIR": str(place.scratch)}
     out |= job_environment(verified.spec, binding)
     exp = place.work / verified.spec["spec"]["source"]["exp"]
     out |= {
@@ -198,6 +199,8 @@ def rank_environment(
         "TUNEPLANE_HOSTS": ",".join(place.hosts),
         "TUNEPLANE_POOL": slot.pool["name"],
     }
+    if rank:
+        out["WANDB_MODE"] = "disabled"  # one writer a run: they share its id
     out.setdefault("GLOO_SOCKET_IFNAME", interface)
     if not out["GLOO_SOCKET_IFNAME"]:
         del out["GLOO_SOCKET_IFNAME"]
