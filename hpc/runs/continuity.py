@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract.continuity import text_of
 from tuneplane.contract.layout import RunPaths
-from tuneplane.contract.leads import lead_advice
+from tuneplane.contract.leads import lead_advice, save_seconds
 from tuneplane.contract.schemas import CONTINUITY
-from tuneplane.record.files import open_regular, read_json
+from tuneplane.record.files import read_json
 
 from hpc.runs.records import numbers
 from hpc.spec.text import escaped
 
 if TYPE_CHECKING:
     from hpc.runs.evidence import Case
-
-MAX_SAVES_BYTES = 8 << 20
 
 
 def certificates(run: RunPaths) -> list[dict[str, Any]]:
@@ -30,25 +27,6 @@ def certificates(run: RunPaths) -> list[dict[str, Any]]:
                 out.append(value | {"text": escaped(text_of(value))})
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
-    return out
-
-
-def save_seconds(run: RunPaths) -> list[float]:
-    """How long each recorded save of the run took, in seconds from the step edge to the pointer. Of a very long file the beginning counts."""
-    out = []
-    for number in numbers(run.attempts):
-        try:
-            with open_regular(run.attempt(number).saves) as stream:
-                lines = stream.read(MAX_SAVES_BYTES).split(b"\n")[:-1]
-        except OSError:
-            continue
-        for line in lines:
-            try:
-                seconds = json.loads(line)["seconds"]
-            except (ValueError, KeyError, TypeError, RecursionError):
-                continue
-            if isinstance(seconds, (int, float)) and 0 <= seconds < 1e7:
-                out.append(float(seconds))
     return out
 
 

@@ -22,6 +22,7 @@ from hpc.submit.flags import Flags, Locked, document
 from hpc.submit.hub import Pins, read_pins
 from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import KernelRef, find_kernels
+from hpc.submit.leads import measured_lead
 
 if TYPE_CHECKING:
     from tuneplane.contract.checkpointed import Evaluations
@@ -344,6 +345,10 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     fleet = fleet_of(around.site, placement)
     profiles = tuple(around.site.profiles[p.profile] for p in placement.pools)
     options = merged_options(spec, around.site, profiles[0])
+    if launchplan.kind_of(recipe) == "rank" and around.site.fleets[fleet].kind == "slurm":
+        before = around.root, around.user, run.exp
+        options, earlier = measured_lead(*before, spec, options, int(around.site.slurm.signal_lead_s))
+        warnings += earlier
     work = around.root.admitted / run.run_id / "work" if around.site.admission.mode == "enforced" else run.work
     files = [*listed.answer(), *_template_files(recipe)]
     _check_entry(recipe, version, experiment.rel, files)

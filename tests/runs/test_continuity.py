@@ -10,7 +10,7 @@ import pytest
 from builder import RunMaker
 from tuneplane.contract.continuity import text_of
 from tuneplane.contract.layout import RunPaths, StorageRoot
-from tuneplane.contract.leads import lead_advice, suggested_lead_s
+from tuneplane.contract.leads import lead_advice, save_seconds, suggested_lead_s
 from tuneplane.record.digest import digest_file
 
 from hpc.runs import continuity
@@ -88,7 +88,7 @@ def test_p33_saves_of_all_attempts_are_held_against_the_warning_s_lead(tmp_path:
     for attempt, lines in ((0, ['{"seconds": 30.5}', '{"seconds": "long"}', "["]), (2, ['{"seconds": 90}', '{"secon'])):
         run.attempt(attempt).saves.parent.mkdir(parents=True)
         run.attempt(attempt).saves.write_text("\n".join(lines) + ("\n" if attempt == 0 else ""))
-    assert continuity.save_seconds(run) == [30.5, 90.0]
+    assert save_seconds(run) == [30.5, 90.0]
     assert continuity.advice(run) == ""  # no package, no lead
     run.launch.parent.mkdir(parents=True)
     run.launch.write_text('{"policies": {"lead_s": 60}}')
