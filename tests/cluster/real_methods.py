@@ -173,7 +173,7 @@ def taught(bench: Bench) -> Path:
 @pytest.fixture(scope="module")
 def beginner(bench: Bench) -> Path:
     """A model that gets some sums right: where learning from rewards can begin."""
-    run = bench.train("deepspeed/sft", "answer", max_steps=15, micro_batch_size=4)
+    run = bench.train("deepspeed/sft", "answer", max_steps=8, micro_batch_size=4)
     return bench.merged(run, "beginner", base(bench.lab))
 
 
@@ -197,7 +197,7 @@ def test_distill(bench: Bench, taught: Path) -> None:
     [
         ("dpo", "preference", NUDGE),
         ("kto", "judged", NUDGE | {"micro_batch_size": 4, "max_steps": 40, "eval_steps": 10}),
-        ("rm", "far", NUDGE | {"max_steps": 40, "learning_rate": 0.001, "eval_steps": 10}),
+        ("rm", "far", NUDGE | {"max_steps": 12, "learning_rate": 0.001, "eval_steps": 1}),
     ],
 )
 def test_pairs(bench: Bench, family: str, method: str, form: str, settings: dict[str, Any]) -> None:
@@ -206,7 +206,7 @@ def test_pairs(bench: Bench, family: str, method: str, form: str, settings: dict
     bench.note(f"{family}/{method}", run, f"pair accuracy {early:.2f} → {late:.2f}")
     first, last = bench.ends(run, "loss")
     assert last < first
-    assert late >= max(early, 0.65)
+    assert late > max(early, 0.65)
 
 
 @pytest.mark.parametrize(("family", "more"), [("deepspeed", {"num_iterations": 2}), ("trl", {})])
@@ -219,7 +219,7 @@ def test_grpo(bench: Bench, beginner: Path, family: str, more: dict[str, int]) -
         "gradient_accumulation": 1,
         **more,
     }
-    run = bench.train(f"{family}/grpo", "prompt", model=beginner, max_steps=40, learning_rate=0.0003, **drawing)
+    run = bench.train(f"{family}/grpo", "prompt", model=beginner, max_steps=40, learning_rate=0.0005, **drawing)
     bench.rises(f"{family}/grpo", run, beginner, by=0.1, told="reward")
     first, last = bench.ends(run, "reward")
     assert last > first

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import faults
@@ -14,20 +15,28 @@ from labcluster import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.train, pytest.mark.timeout(900)]
 SETTINGS: dict[str, object] = {"max_steps": 80, "save_steps": 20}
+STRIKES = {"headless": faults.kill_batch, "maimed": faults.kill_rank, "cancelled": faults.cancel}
 
 
 @dataclass(frozen=True)
 class Struck:
-    """Runs that train side by side: one in peace, one that loses its batch shell, one a rank, one that Slurm is told to cancel, and one whose
-    checkpoints have room for one and a half.
+    """Runs that train side by side, by what happens to them: `whole` is left in peace, `full` has room for one checkpoint and a half, the others
+    are struck as soon as each has trained some steps.
     """
 
-    whole: Run
-    headless: Run
-    maimed: Run
-    cancelled: Run
-    full: Run
+    runs: dict[str, Run]
+    hits: dict[str, Future[str]]
     disk: faults.SmallDisk
+
+    def hit(self, name: str) -> Run:
+        """The run, once it is struck."""
+        self.hits[name].result(timeout=300)
+        return self.runs[name]
+
+    def weights(self) -> str:
+        """Of the run that nothing happened to."""
+        self.runs["whole"].wait_end()
+        return weights(self.runs["whole"])
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +44,16 @@ def struck(lab: Lab, alice: Person) -> Iterator[Struck]:
     def train(*flags: str) -> Run:
         return lab.submit(alice, "sums", "--profile", "cpu", *training_flags(lab, **SETTINGS), *flags)
 
+    def strike(name: str) -> str:
+        run = runs[name]
+        until(f"step 25 of {run.id}", lambda: run.steps() >= 25, seconds=250, pause=0.1)
+        return STRIKES[name](lab, alice, run)
+
     full = train("--begin", "now+3")
     disk = faults.SmallDisk(alice, full, kib=500)
-    whole, headless, maimed, cancelled = (
-        train("--label", f"is={n}") for n in ("whole", "headless", "maimed", "cancelled")
-    )
-    yield Struck(whole, headless, maimed, cancelled, full, disk)
+    runs = {"full": full} | {name: train("--label", f"is={name}") for name in ("whole", *STRIKES)}
+    with ThreadPoolExecutor(len(STRIKES)) as pool:
+        yield Struck(runs, {name: pool.submit(strike, name) for name in STRIKES}, disk)
     faults.unmount(full.paths.checkpoints)
 
 
@@ -60,9 +73,7 @@ def resume(lab: Lab, who: Person, run: Run) -> dict[str, object]:
 def test_a_batch_shell_that_was_killed_is_said_and_its_run_resumes_to_the_same_weights(
     lab: Lab, alice: Person, struck: Struck
 ) -> None:
-    run = struck.headless
-    until(f"step 30 of {run.id}", lambda: run.steps() >= 30, seconds=200, pause=0.1)
-    faults.kill_batch(lab, alice, run)
+    run = struck.hit("headless")
     lab.cluster.wait_state(run.job_id, "FAILED", "CANCELLED", "COMPLETED", "NODE_FAIL")
     until("all ranks are gone", lambda: not list(faults.processes(TUNEPLANE_RUN_ID=run.id)), seconds=90)
     assert run.end(0) is None
@@ -75,23 +86,17 @@ def test_a_batch_shell_that_was_killed_is_said_and_its_run_resumes_to_the_same_w
     after = resume(lab, alice, run)
     assert [c["verified"] for c in after["continuity"]] == [True]  # type: ignore[attr-defined]
     assert run.attempts() == [0, 1]
-    struck.whole.wait_end()
-    assert weights(run) == weights(struck.whole)
+    assert weights(run) == struck.weights()
 
 
 @pytest.mark.parametrize(
-    ("name", "strike", "ended", "words"),
-    [
-        ("maimed", faults.kill_rank, "error", "rank 1 was killed by signal 9"),
-        ("cancelled", faults.cancel, "cancelled", "cancelled"),
-    ],
+    ("name", "ended", "words"),
+    [("maimed", "error", "rank 1 was killed by signal 9"), ("cancelled", "cancelled", "cancelled")],
 )
 def test_a_run_that_was_struck_in_mid_step_is_resumed_to_the_same_weights(
-    lab: Lab, alice: Person, struck: Struck, name: str, strike: Callable[..., str], ended: str, words: str
+    lab: Lab, alice: Person, struck: Struck, name: str, ended: str, words: str
 ) -> None:
-    run: Run = getattr(struck, name)
-    until(f"step 25 of {run.id}", lambda: run.steps() >= 25, seconds=200, pause=0.1)
-    strike(lab, alice, run)
+    run = struck.hit(name)
     end = run.wait_end()
     assert (end["class"], end["requeue"]) == (ended, False), run.story()
     assert words in lab.tp(alice, "job", "why", run.id).out
@@ -99,14 +104,13 @@ def test_a_run_that_was_struck_in_mid_step_is_resumed_to_the_same_weights(
     (certificate,) = after["continuity"]  # type: ignore[misc, attr-defined]
     assert certificate["verified"] is True
     assert run.attempts() == [0, 1]
-    struck.whole.wait_end()
-    assert weights(run) == weights(struck.whole)
+    assert weights(run) == struck.weights()
 
 
 def test_p32_a_full_disk_in_a_save_ends_the_run_with_its_code_and_room_lets_it_go_on(
     lab: Lab, alice: Person, struck: Struck
 ) -> None:
-    run = struck.full
+    run = struck.runs["full"]
     end = run.wait_end()
     said = "\n".join(run.log(0) + run.log(1))
     assert (end["class"], end["step"]) == ("error", 20), run.story()
@@ -117,6 +121,5 @@ def test_p32_a_full_disk_in_a_save_ends_the_run_with_its_code_and_room_lets_it_g
     after = resume(lab, alice, run)
     (certificate,) = after["continuity"]  # type: ignore[misc, attr-defined]
     assert certificate["text"].startswith("attempt 1 continues attempt 0 at step 20, verified: parameters, optimiser")
-    struck.whole.wait_end()
-    assert weights(run) == weights(struck.whole)
+    assert weights(run) == struck.weights()
     assert lab.tp(alice, "runs", "audit", run.id, "--json").json["verdict"] == "verified"
