@@ -13,11 +13,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from tuneplane.contract.layout import RunPaths, StorageRoot
+from tuneplane.contract.layout import AttemptPaths, RunPaths, StorageRoot
 from tuneplane.record.files import read_object
 
 from hpc.runs.find import owners, scan
-from hpc.runs.metrics import is_number, read_metrics
+from hpc.runs.metrics import attempt_rows, is_number
 from hpc.runs.records import instant, numbers
 
 MOST_RUNS: Final = 300
@@ -92,43 +92,54 @@ def _past(run: RunPaths, wanted: tuple[Any, ...]) -> Past | None:
     try:
         if not isinstance(result, dict) or _kind(launch, spec["spec"]["recipe"]["name"]) != wanted:
             return None
-        speeds, stepping = _speeds(run)
-        beside = _lasted(run) - stepping
+        speeds, beside = _pace(run)
     except (KeyError, TypeError, ValueError, statistics.StatisticsError):
         return None
     memory = result.get("memory")
     caches = tuple((run.root / "cache" / "tokens").glob("*"))
     known = {k: v for k, v in memory.items() if type(v) is int} if isinstance(memory, dict) else {}
-    return Past(run.run_id, run.owner, *speeds, max(0.0, beside), known, launch["hyperparams"], caches)
+    return Past(run.run_id, run.owner, *speeds, beside, known, launch["hyperparams"], caches)
 
 
-def _speeds(run: RunPaths) -> tuple[tuple[float, float, float], float]:
-    """(median, slow, fast) tokens/s of the run's steps but the first of each attempt, and the seconds of all. Raises StatisticsError for none."""
-    rows = [
-        r
-        for r in read_metrics(run)
-        if is_number(r.get("tokens_per_s")) and is_number(r.get("tokens")) and r["tokens_per_s"] > 0
-    ]
-    stepping = sum(r["tokens"] / r["tokens_per_s"] for r in rows)
-    first = {min(r["step"] for r in rows if r["attempt"] == a) for a in {r["attempt"] for r in rows}}
-    speeds = sorted(float(r["tokens_per_s"]) for r in rows if r["step"] not in first or len(rows) == len(first))
-    middle = statistics.median(speeds)
-    return (middle, speeds[len(speeds) // 10], speeds[len(speeds) * 9 // 10]), stepping
+def _pace(run: RunPaths) -> tuple[tuple[float, float, float], float]:
+    """(median, slow, fast) tokens/s of the run's steps but the first of each attempt, and its seconds beside the steps. Raises ValueError for none.
 
-
-def _lasted(run: RunPaths) -> float:
-    """Seconds of all attempts, as their records say."""
-    total = 0.0
+    Steps that were done twice took their time twice, and count so: that is no time beside them.
+    """
+    firsts: list[float] = []
+    others: list[float] = []
+    beside: list[float] = []
     for number in numbers(run.attempts):
-        paths = run.attempt(number)
-        began, ended = (
-            instant((read_object(paths.start) or {}).get("started_at")),
-            instant((read_object(paths.end) or {}).get("ended_at")),
-        )
-        if began is None or ended is None:
-            raise ValueError("an attempt without times")
-        total += ended - began
-    return total
+        rows = attempt_rows(run, number)
+        steps = [
+            (float(r["tokens"]), float(r["tokens_per_s"]))
+            for r in rows
+            if is_number(r.get("tokens")) and is_number(r.get("tokens_per_s")) and r["tokens_per_s"] > 0
+        ]
+        firsts += [speed for _, speed in steps[:1]]
+        others += [speed for _, speed in steps[1:]]
+        lasted = _lasted(run.attempt(number), rows)
+        if lasted is not None:
+            beside.append(max(0.0, lasted - sum(tokens / speed for tokens, speed in steps)))
+    if not beside:
+        raise ValueError("no attempt with times")
+    speeds = sorted(others or firsts)
+    middle = statistics.median(speeds)
+    return (middle, speeds[len(speeds) // 10], speeds[len(speeds) * 9 // 10]), sum(beside)
+
+
+def _lasted(paths: AttemptPaths, rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds of an attempt, None where nothing says.
+
+    An end without a job was written by the attempt after it, when that one began: hours in the queue lie between, so the newest step is the end.
+    """
+    end = read_object(paths.end) or {}
+    told = end.get("ended_at") if end.get("job_id", "") is not None else None
+    began, ended = (
+        instant((read_object(paths.start) or {}).get("started_at")),
+        instant(told or (rows[-1].get("time") if rows else None)),
+    )
+    return ended - began if began is not None and ended is not None else None
 
 
 def walltime(past: Sequence[Past], tokens: float) -> Band | None:

@@ -1,9 +1,8 @@
-"""A run's metrics over all attempts: metrics.jsonl is the truth, a later attempt's line replaces the same step of an earlier one."""
+"""A run's metrics over all attempts: metrics.jsonl is the truth, and what a later attempt did again counts as it did it."""
 
 from __future__ import annotations
 
 import json
-import math
 from typing import Any, Final
 
 from tuneplane.contract.layout import RunPaths
@@ -14,23 +13,38 @@ from hpc.runs.records import numbers
 from hpc.spec.text import escaped
 
 MAX_BYTES: Final = 512 << 20
+LARGEST: Final = 1e300
 
 
 def read_metrics(run: RunPaths) -> list[dict[str, Any]]:
-    """One object a step, by step. Torn and foreign lines are passed over, and what is no file of up to MAX_BYTES."""
+    """One object a step, by step. Torn and foreign lines are passed over, and what is no file of up to MAX_BYTES.
+
+    Steps that an attempt had done beyond the point from which a later one went on are of no model that there is: they are left out, as
+    TensorBoard's event files leave them out.
+    """
     by_step: dict[int, dict[str, Any]] = {}
     for number in numbers(run.attempts):
+        rows = attempt_rows(run, number)
+        for step in [step for step in by_step if rows and step >= rows[0]["step"]]:
+            del by_step[step]
+        by_step |= {row["step"]: row for row in rows}
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def attempt_rows(run: RunPaths, number: int) -> list[dict[str, Any]]:
+    """One object a step of a single attempt, by step: a step's own line and that of its validation are one."""
+    try:
+        data = read_bytes(run.attempt(number).out / "metrics.jsonl", limit=MAX_BYTES)
+    except (OSError, ValueError):
+        return []
+    by_step: dict[int, dict[str, Any]] = {}
+    for line in data.split(b"\n"):
         try:
-            data = read_bytes(run.attempt(number).out / "metrics.jsonl", limit=MAX_BYTES)
-        except (OSError, ValueError):
+            value = json.loads(line)
+        except (ValueError, RecursionError):
             continue
-        for line in data.split(b"\n"):
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict) and type(value.get("step")) is int:
-                by_step[value["step"]] = {**value, "attempt": number}
+        if isinstance(value, dict) and type(value.get("step")) is int:
+            by_step.setdefault(value["step"], {}).update(value, attempt=number)
     return [by_step[step] for step in sorted(by_step)]
 
 
@@ -48,8 +62,5 @@ def series(rows: list[dict[str, Any]], name: str) -> list[tuple[float, float]]:
 
 
 def is_number(value: Any) -> bool:
-    """True for a finite number that a chart has a place for; JSON knows larger ones."""
-    try:
-        return isinstance(value, (int, float)) and math.isfinite(value)
-    except OverflowError:
-        return False
+    """True for a number that a chart has a place for; JSON knows larger ones, and their differences are no numbers any more."""
+    return isinstance(value, (int, float)) and abs(value) <= LARGEST

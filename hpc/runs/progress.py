@@ -13,7 +13,10 @@ _TAIL: Final = 1 << 16
 
 
 def newest_metrics(run: RunPaths, attempt: int | None) -> dict[str, Any] | None:
-    """The last whole line of the attempt's metrics.jsonl, or None. A line that is still being written is not whole."""
+    """What the attempt's metrics.jsonl says of its newest step, or None. A line that is still being written is not whole.
+
+    A step has a line of its own and, where it was validated, another one after it: they are one here, as in `read_metrics`.
+    """
     if attempt is None:
         return None
     try:
@@ -22,11 +25,15 @@ def newest_metrics(run: RunPaths, attempt: int | None) -> dict[str, Any] | None:
             lines = stream.read().split(b"\n")[:-1]
     except OSError:
         return None
+    found: dict[str, Any] | None = None
     for line in reversed(lines):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(value, dict):
-            return value
-    return None
+        if not isinstance(value, dict):
+            continue
+        if found is not None and ("step" not in value or value["step"] != found.get("step")):
+            break
+        found = value if found is None else value | found
+    return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuneplane.contract.layout import StorageRoot
+from tuneplane.contract.layout import RunPaths, StorageRoot
 
 from hpc.plan.history import Band, Past, similar, walltime
 
@@ -73,6 +73,46 @@ def test_of_many_such_runs_the_newest_twenty_are_read(make: Make, tmp_path: Path
         make(number)
     assert len(similar(StorageRoot(tmp_path), LAUNCH, "deepspeed/sft")) == 20
     assert len(similar(StorageRoot(tmp_path), LAUNCH, "deepspeed/sft", most=5)) == 5
+
+
+def attempt(run: RunPaths, number: int, start: str, end: str, steps: list[dict[str, Any]], **more: Any) -> None:
+    paths = run.attempt(number)
+    paths.out.mkdir(parents=True, exist_ok=True)
+    (paths.out / "metrics.jsonl").write_text("".join(json.dumps(s) + "\n" for s in steps))
+    paths.start.write_text(json.dumps({"started_at": f"2026-03-0{start}.000000Z"}))
+    paths.end.write_text(json.dumps({"ended_at": f"2026-03-0{end}.000000Z", **more}))
+
+
+def test_the_wait_for_a_node_after_one_died_is_no_time_that_the_run_took(make: Make, tmp_path: Path) -> None:
+    """The end of an attempt that died with its node is written when the next one begins, here 33 hours later."""
+    make(1)
+    run = StorageRoot(tmp_path).run("alice", "exp", "run-0001")
+    speed = {"tokens": 100, "tokens_per_s": 10.0}
+    died = [{"step": s, "time": f"2026-03-01T01:00:{s * 10}.000000Z", **speed} for s in (1, 2, 3)]
+    attempt(run, 0, "1T00:59:30", "2T10:00:00", died, job_id=None)
+    attempt(run, 1, "2T10:00:00", "2T10:01:00", [{"step": s, **speed} for s in (2, 3, 4)], job_id="7")
+    (found,) = similar(StorageRoot(tmp_path), LAUNCH, "deepspeed/sft")
+    assert found.beside_s == pytest.approx((60 - 30) + (60 - 30))  # steps that were done twice are no time beside them
+    attempt(run, 0, "1T00:59:30", "2T10:00:00", [], job_id=None)
+    (found,) = similar(StorageRoot(tmp_path), LAUNCH, "deepspeed/sft")
+    assert found.beside_s == pytest.approx(30)
+
+
+def test_a_run_of_which_no_attempt_says_when_it_began_tells_nothing(make: Make, tmp_path: Path) -> None:
+    make(1)
+    StorageRoot(tmp_path).run("alice", "exp", "run-0001").attempt(0).start.unlink()
+    assert similar(StorageRoot(tmp_path), LAUNCH, "deepspeed/sft") == []
+
+
+def test_a_step_that_was_validated_counts_with_its_speed(make: Make, tmp_path: Path) -> None:
+    make(1)
+    out = StorageRoot(tmp_path).run("alice", "exp", "run-0001").attempt(0).out / "metrics.jsonl"
+    lines = out.read_text().splitlines(keepends=True)
+    out.write_text(
+        "".join(f"{line}{json.dumps({'step': s, 'validation_loss': 1.0})}\n" for s, line in enumerate(lines, 1))
+    )
+    (found,) = similar(StorageRoot(tmp_path), LAUNCH, "deepspeed/sft")
+    assert found.tokens_per_s == pytest.approx(106)
 
 
 def past(speed: float, beside: float = 10.0) -> Past:

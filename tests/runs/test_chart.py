@@ -10,13 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tuneplane.contract.layout import RunPaths
 
 from hpc.cli.runview import run_text
-from hpc.errors import Refusal
 from hpc.runs.chart import chart, running_mean, write_png
-from hpc.runs.metrics import read_metrics, series
 from hpc.runs.state import RunState
 
 
@@ -34,20 +31,6 @@ def test_one_point_and_a_flat_line_are_drawn() -> None:
     assert "5 ┤" in chart([(1, 5.0)], title="t")
     flat = chart([(0, 1.0), (5, 1.0)], title="t", width=3, height=2)
     assert flat.count("⠉") + flat.count("⣀") == 3
-
-
-def test_a_later_attempt_replaces_the_steps_of_an_earlier_one(tmp_path: Path) -> None:
-    run = RunPaths(tmp_path)
-    for number, rows in ((0, [(1, 9.0), (2, 8.0), (3, 7.0)]), (1, [(3, 7.5), (4, 6.0)])):
-        run.attempt(number).out.mkdir(parents=True)
-        lines = [json.dumps({"step": s, "loss": v}) for s, v in rows]
-        (run.attempt(number).out / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5, "lo')
-    rows = read_metrics(run)
-    assert series(rows, "loss") == [(1.0, 9.0), (2.0, 8.0), (3.0, 7.5), (4.0, 6.0)]
-    assert [r["attempt"] for r in rows] == [0, 0, 1, 1]
-    with pytest.raises(Refusal) as caught:
-        series(rows, "los")
-    assert (caught.value.code, caught.value.allowed) == ("E-RUNS-040", "loss")
 
 
 def test_the_steps_at_which_an_attempt_went_on_are_ticks_of_the_axis() -> None:
