@@ -10,11 +10,13 @@ from hpc.cli.desk import Desk
 from hpc.cli.runview import local, span
 from hpc.errors import Refusal
 from hpc.plugins.playbook import BUILTIN, Playbook
+from hpc.runs.arrays import submission_of
 from hpc.runs.clues import gather
 from hpc.runs.continuity import advice
 from hpc.runs.diagnosis import Diagnosis
+from hpc.runs.incarnation import rows_of_life
 from hpc.runs.records import Facts
-from hpc.runs.state import RunState, is_ours
+from hpc.runs.state import RunState
 from hpc.runs.waiting import DAYS, band, recent_waits
 from hpc.runs.why import dependencies, diagnose
 from hpc.slurm import query
@@ -25,14 +27,12 @@ def explain_run(desk: Desk, facts: Facts, state: RunState) -> Diagnosis:
     """The diagnosis of one run. Slurm is asked where it can add something; that it does not answer is no failure here."""
     steps: list[JobRow] = []
     parents: dict[str, str] = {}
-    submission = facts.last_submission
+    submission = facts.last_submission if state.element is None else submission_of(facts, state.element)
     if submission is not None and submission.kind == "slurm" and submission.job_id[:1].isdigit():
         if not state.active and state.cls != "done":
-            steps = [
-                r
-                for r in _history(desk, state, [submission.job_id], steps=True)
-                if "." in r.job_id or is_ours(r, submission)
-            ]
+            task = "" if state.element is None else f"_{state.element - submission.offset}"
+            rows = _history(desk, state, [submission.job_id + task], steps=True)
+            steps = rows_of_life(rows, submission, state)
         wanted = [job for _, job, _ in dependencies(state.dependency)]
         if wanted:
             parents = {str(r.base_id): r.state for r in _history(desk, state, wanted)}

@@ -3,7 +3,7 @@
 | confidence | what it rests on |
 |---|---|
 | certain | a record says it: the end's class, a refusal's code, Slurm's own state of the job or a step |
-| likely | the first error line of a rank that ended by itself, or of the batch script, is one that this cause writes |
+| likely | the first error line of a rank that ended by itself, or of the batch script, means it; or an end's class that this log speaks against |
 | possible | it is inferred: from an exit code or a signal alone |
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -133,6 +133,10 @@ CLASSES: Final = {
                        ("Nothing is wrong with the run; tell your admins the node's name if it happens there again.",)),
     "cancelled": Cause("cancelled", "somebody ended it", ()),
 }  # fmt: skip
+_SLURM_ENDS: Final = {
+    "TIME LIMIT": "timeout", "PREEMPTION": "preempted", "JOB REQUEUE": "preempted", "NODE FAILURE": "node_fail",
+}  # fmt: skip
+"""Slurm's words for why it ends a job, as classes of an end."""
 _CODES: Final = {code: cause for cause in TABLE for code in cause.codes}
 _EXITS: Final = {
     126: Cause(
@@ -150,30 +154,63 @@ _EXITS: Final = {
 }
 
 
-def cause_of(end_class: str, clues: Clues, memory: str, said: tuple[str, str]) -> Found | None:
+def cause_of(end_class: str, clues: Clues, memory: str, said: tuple[str, str], *, slurm: str = "") -> Found | None:
     """The cause of an attempt's end. None where nothing tells.
 
-    `memory`: what Slurm's accounting says of memory, "" if nothing. `said`: who says the end's class, and the words.
+    `memory`: what Slurm's accounting says of memory, "" if nothing. `said`: who says the end's class, and the words. `slurm`: the class of the
+    job's own end by accounting, "" if it does not say.
     """
-    if end_class == "node_fail" and clues.echoes and set(clues.silent_nodes) <= set(clues.killed_nodes):
-        return _echoed(clues)  # every node was there: a rank fell silent, and nobody crashed
     if (known := CLASSES.get(end_class)) is not None:
-        return _class(known, clues, said)
+        # Of the warnings only a SIGTERM may be another's than Slurm's.
+        warned = end_class != "node_fail" and said[1].startswith("USR2:")
+        confirmed = warned or end_class == "cancelled" or end_class in (slurm, _SLURM_ENDS.get(clues.ended_by))
+        if not confirmed and (other := _contrary(clues, memory, said)) is not None:
+            return other
+        if end_class == "node_fail" and clues.echoes and set(clues.silent_nodes) <= set(clues.killed_nodes):
+            return _echoed(clues)  # every node was there: a rank fell silent, and nobody crashed
+        return _class(known, clues, said, confirmed)
     if clues.refused:
         return _by_code(clues.refused, "launcher", clues.refused)
-    if memory:
-        return _found(MEMORY, "certain", [("accounting", memory)])
-    if clues.memory is not None and clues.memory.source.kind == "batch":
-        return _found(MEMORY, "certain", [_shown(clues.memory)])
+    if (found := _of_memory(clues, memory)) is not None:
+        return found
     lines = [*clues.errors, *(clues.batch_errors if not clues.errors else ())]
     return _by_lines(lines) or _by_exit(clues) or _echoed(clues) or _unnamed(lines)
 
 
-def _class(cause: Cause, clues: Clues, said: tuple[str, str]) -> Found:
+def _of_memory(clues: Clues, memory: str) -> Found | None:
+    """Slurm says that it, or the kernel in its name, ended a process for memory."""
+    if memory:
+        return _found(MEMORY, "certain", [("accounting", memory)])
+    if clues.memory is not None and clues.memory.source.kind == "batch":
+        return _found(MEMORY, "certain", [_shown(clues.memory)])
+    return None
+
+
+def _contrary(clues: Clues, memory: str, said: tuple[str, str]) -> Found | None:
+    """What made an end look like that of a lost or taken node: launchers that were killed for memory, or that never began on some node.
+
+    When one task of a step fails, srun ends the others with a SIGTERM, which nobody there can tell from Slurm's own.
+    """
+    found = _of_memory(clues, memory)
+    if found is None and clues.absent_nodes:
+        found = _by_lines(clues.batch_errors)
+    if found is None or found.id == PEER_SILENT.id:
+        return None
+    shown = [*found.evidence, *(("node", f"{host} never began") for host in clues.absent_nodes[:4])]
+    return replace(found, evidence=(*shown, *([said] if said[1] else [])))
+
+
+def _class(cause: Cause, clues: Clues, said: tuple[str, str], confirmed: bool) -> Found:
+    """The end's class is the cause. Not certain where the log holds errors that it does not explain and Slurm does not say the same."""
     shown = [said] if said[1] else []
     shown += [("batch", text) for text in clues.batch_tail if "DUE TO" in text][:2]
     shown += [("node", f"{host} left no end") for host in clues.silent_nodes[:4]]
-    return _found(cause, "certain", shown)
+    if confirmed or not (clues.batch_errors or clues.absent_nodes):
+        return _found(cause, "certain", shown)
+    shown += [("node", f"{host} never began") for host in clues.absent_nodes[:4]]
+    other = _by_lines(clues.batch_errors)
+    mend = other.mend if other else ("The batch script's own output may say more: `tp job logs RUN --batch`.",)
+    return replace(_found(cause, "likely", [*shown, *map(_shown, clues.batch_errors[:2])]), mend=mend)
 
 
 def _by_code(text: str, where: str, shown: str) -> Found:

@@ -15,7 +15,7 @@ from tuneplane.record.files import read_object
 from hpc.plugins.playbook import BUILTIN, Thresholds
 from hpc.runs.layers import compared
 from hpc.runs.logs import Line, Source, plain, sources, tail
-from hpc.runs.records import numbers
+from hpc.runs.records import numbers, read_submissions
 
 _EXCEPTION: Final = re.compile(
     r"^(?:\[rank\d+\]:? ?)?([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Abort))(?::|$)"
@@ -35,6 +35,9 @@ _ECHO: Final = re.compile(
     re.IGNORECASE,
 )
 """What ranks and Slurm say when another one ended: an echo of the error, and not the error."""
+_BEGINS: Final = re.compile(r"tp: run \S+ attempt (\d+), job \S+, nodes (.*)")
+"""Where an attempt's part of a submission's log begins; a job that Slurm restarts writes on in the same file."""
+_ENDED_BY: Final = re.compile(r"slurmstepd\S*: error: \*\*\* JOB \S+ ON .* CANCELLED AT .* DUE TO ([A-Z ]+?) \*\*\*")
 _MEMORY: Final = re.compile(r"out of memory|oom[-_ ]kill|outofmemoryerror|cannot allocate memory", re.IGNORECASE)
 
 
@@ -81,6 +84,10 @@ class Clues:
     silent_nodes: tuple[str, ...] = ()
     killed_nodes: tuple[str, ...] = ()
     """Those among the silent ones of which srun reported the end: they were there, and were ended before they could write it."""
+    absent_nodes: tuple[str, ...] = ()
+    """Those of the job's nodes whose launcher never began."""
+    ended_by: str = ""
+    """Why Slurm itself ended the job, in its words: PREEMPTION, TIME LIMIT, NODE FAILURE; "" where its log does not say."""
     refused: str = ""
     first_error: Line | None = None
     memory: Line | None = None
@@ -99,15 +106,18 @@ def gather(
     run: RunPaths, attempt: int | None, element: int | None = None, *, limits: Thresholds = BUILTIN.thresholds
 ) -> Clues:
     """Read the attempt's records and the ends of its logs, of one element if the run is an array. What cannot be read is left out."""
-    batch = sources(run, kind="batch", element=element)
-    batch_lines = _tail(batch[-1], 200) if batch else []
+    batch = _batch(run, attempt, element)
+    batch_lines, hosts = _of_attempt(_tail(batch, 200), attempt) if batch else ([], ())
     memory = next((line for line in batch_lines if _MEMORY.search(line.text)), None)
     shown = tuple(plain(line.text) for line in batch_lines[-5:])
     said = tuple(line for line in _errors(batch_lines) if not _ECHO.search(line.text))
+    ended_by = next((m[1] for line in reversed(batch_lines) if (m := _ENDED_BY.match(line.text))), "")
     if attempt is None:
-        return Clues(batch_log=bool(batch), batch_tail=shown, memory=memory, batch_errors=said)
+        return Clues(batch_log=bool(batch), batch_tail=shown, memory=memory, batch_errors=said, ended_by=ended_by)
     part = run if element is None else run.element(element)
-    ranks, silent, refused = _nodes(part.attempt(attempt).nodes)
+    nodes = part.attempt(attempt).nodes
+    ranks, silent, refused = _nodes(nodes)
+    absent = tuple(host for number, host in enumerate(hosts) if not (nodes / f"{number}.start.json").exists())
     logs = sources(part, kind="rank", attempt=attempt)
     read = _interesting(logs, ranks, limits.logs_read)
     found = [_errors(_tail(source, limits.log_tail_lines)) for source in read]
@@ -117,9 +127,30 @@ def gather(
     errors, echoes = _told_apart(found)
     first = next(iter((*errors, *echoes)), None)
     return Clues(
-        ranks, silent, _reported(silent, batch_lines), refused, first, memory, len(logs), bool(batch), shown, errors, echoes, said,
+        ranks, silent, _reported(silent, batch_lines), absent, ended_by, refused, first, memory, len(logs), bool(batch), shown, errors, echoes, said,
         _unseen(logs, read, limits), compared(part.attempt(attempt).root),
     )  # fmt: skip
+
+
+def _batch(run: RunPaths, attempt: int | None, element: int | None) -> Source | None:
+    """The log of the submission that the attempt is of; before an attempt began, that of the newest submission."""
+    found = sources(run, kind="batch", element=element)
+    if attempt is not None:
+        return next((s for s in reversed(found) if s.attempt <= attempt), None)
+    mine = [s.first_attempt for s in read_submissions(run, {}) if element is None or s.is_of(element)]
+    return next((s for s in reversed(found) if s.attempt == mine[-1]), None) if mine else None
+
+
+def _of_attempt(lines: list[Line], attempt: int | None) -> tuple[list[Line], tuple[str, ...]]:
+    """The attempt's own lines of a log's end, and its nodes where they stand there. A log without any beginning is taken whole."""
+    marks = [(at, int(m[1]), m[2]) for at, line in enumerate(lines) if (m := _BEGINS.fullmatch(line.text))]
+    if attempt is None or not marks:
+        return lines, ()
+    end = next((at for at, number, _ in marks if number > attempt), len(lines))
+    begun = [mark for mark in marks if mark[1] <= attempt]
+    if begun and begun[-1][1] == attempt:
+        return lines[begun[-1][0] : end], tuple(begun[-1][2].split(","))
+    return lines[:end] if not begun and marks[0][1] == attempt + 1 else [], ()
 
 
 def _reported(hosts: tuple[str, ...], batch: list[Line]) -> tuple[str, ...]:

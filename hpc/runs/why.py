@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hpc.plugins.playbook import BUILTIN, Playbook, Thresholds
-from hpc.runs.causes import PEER_SILENT, Found, cause_of
+from hpc.runs.causes import CLASSES, MEMORY, PEER_SILENT, Found, cause_of
 from hpc.runs.clues import Clues
 from hpc.runs.diagnosis import WHO, Diagnosis
 from hpc.runs.logs import plain
@@ -94,7 +94,9 @@ def _ended(facts: Facts, state: RunState, clues: Clues, steps: Sequence[JobRow],
         found.append(("and", f"{len(bad) - limits.ranks_shown} more ranks"))
     if clues.silent_nodes:
         found.append(("nodes without an end", ", ".join(clues.silent_nodes)))
-    memory = _out_of_memory(clues, steps)
+    if clues.absent_nodes:
+        found.append(("nodes that never began", ", ".join(clues.absent_nodes)))
+    memory = _out_of_memory(clues, steps, guess=state.cls in ("error", "node_fail"))
     if memory:
         found.append(("memory", memory))
     if clues.layers:
@@ -106,14 +108,17 @@ def _ended(facts: Facts, state: RunState, clues: Clues, steps: Sequence[JobRow],
     if not clues.rank_logs and not lines:
         found.append(("logs", _no_log(state, clues, limits)))
         lines = list(clues.batch_tail)
-    mend = _mend(facts, state, clues, bool(memory))
-    end = _end(state, clues, bool(memory))
-    told = (state.evidence, state.message)
-    cause = cause_of(state.end_class or state.cls, clues, memory if _by_slurm(steps) else "", told)
-    mend = _with_cause(mend, cause, first=state.cls == "error", instead=bool(memory))
-    return Diagnosis(
-        _headline(state, bool(memory), cause), state.cls, found, mend, lines, end, cause, [*clues.unseen, *_NEVER_SEEN]
+    told, ended = (state.evidence, state.message), state.end_class or state.cls
+    by_slurm = next((r.cls for r in steps if "." not in r.job_id), "")
+    cause = cause_of(ended, clues, memory if _by_slurm(steps) else "", told, slurm=by_slurm)
+    other = cause is not None and (cause.id == PEER_SILENT.id or (ended in CLASSES and cause.id != CLASSES[ended].id))
+    by_memory = bool(memory) and (state.cls == "error" or (cause is not None and cause.id == MEMORY.id))
+    mend = _with_cause(
+        _mend(facts, state, clues, by_memory), cause, first=other or state.cls == "error", instead=by_memory
     )
+    headline = cause.words if cause is not None and other and not by_memory else _headline(state, by_memory)
+    end = _end(state, clues, by_memory)
+    return Diagnosis(headline, state.cls, found, mend, lines, end, cause, [*clues.unseen, *_NEVER_SEEN])
 
 
 _NEVER_SEEN: Final = ("the nodes' kernel logs, GPU error counters and the network's own logs, which tp cannot read",)
@@ -134,19 +139,20 @@ def _by_slurm(steps: Sequence[JobRow]) -> bool:
 def _end(state: RunState, clues: Clues, memory: bool) -> str:
     if state.end_class in ("refused", "no_progress"):
         return state.end_class
-    if state.cls == "error" and memory:
+    if memory:
         return "out_of_memory"
     silent = not clues.rank_logs and not clues.batch_log
     return "no_output" if state.cls == "error" and silent else state.cls
 
 
-def _out_of_memory(clues: Clues, steps: Sequence[JobRow]) -> str:
+def _out_of_memory(clues: Clues, steps: Sequence[JobRow], *, guess: bool) -> str:
+    """What is known of memory. `guess`: whether a SIGKILL that nobody explains may count; what Slurm ends, it ends with one as well."""
     killed = [r.job_id for r in steps if r.state == "OUT_OF_MEMORY"]
     if killed:
         return f"Slurm ended {', '.join(killed)} for memory"
     if clues.memory is not None:
         return f"{clues.memory.source.label} says: {plain(clues.memory.text)}"
-    if any(r.signal == 9 and not r.by_us for r in clues.ranks):
+    if guess and any(r.signal == 9 and not r.by_us for r in clues.ranks):
         return "a rank was killed by SIGKILL and not by the launcher; most often that is the kernel, for memory"
     return ""
 
@@ -160,21 +166,19 @@ def _no_log(state: RunState, clues: Clues, limits: Thresholds) -> str:
     return f"the job {lasted}wrote nothing at all: the node could not open the log, most often because the storage root is not mounted there"
 
 
-def _headline(state: RunState, memory: bool, cause: Found | None) -> str:
-    if cause is not None and cause.id == PEER_SILENT.id:
-        return PEER_SILENT.words
+def _headline(state: RunState, memory: bool) -> str:
     words = {
         "preempted": "preempted: a job of higher priority took the nodes",
         "timeout": "the time limit was reached",
         "node_fail": "a node was lost",
         "cancelled": "cancelled",
-        "error": "out of memory" if memory else "the job failed",
+        "error": "the job failed",
     }
     if state.end_class == "refused":
         return "refused in the job: nothing of your code ran"
     if state.end_class == "no_progress":
         return "not run again: two attempts in a row made no step"
-    return words.get(state.cls, state.cls)
+    return "out of memory" if memory else words.get(state.cls, state.cls)
 
 
 def _mend(facts: Facts, state: RunState, clues: Clues, memory: bool) -> list[str]:
