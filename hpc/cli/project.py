@@ -251,7 +251,7 @@ def _spec_faults(
 
     from hpc.spec.jobspec import parse
     from hpc.spec.profiles import PlacedPool, Placement, ProfileShape
-    from hpc.submit.engine import SPLITS, add_columns
+    from hpc.submit.engine import SPLITS, add_columns, settings_faults
     from hpc.submit.flags import Flags, Locked, document
 
     locked = Locked(
@@ -276,7 +276,7 @@ def _spec_faults(
         return [*faults, refusal]
     except Refusals as refusals:
         return [*faults, *refusals.items]
-    return faults + _plugin_faults(spec, recipe)
+    return [*faults, *settings_faults(spec, recipe, version), *_plugin_faults(spec, recipe)]
 
 
 def _locked_plugins(experiment: Experiment) -> list[dict[str, Any]]:

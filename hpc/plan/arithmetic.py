@@ -32,6 +32,8 @@ def batches(hyperparams: Mapping[str, Any], method: str, ranks: int, rows: int |
     whole = micro * accumulation * ranks
     if method == "grpo":
         whole //= int(hyperparams["num_generations"])
+    if not whole:
+        return Batches(micro, accumulation, ranks, 0, None, None, None)  # less than a group: the submission is refused
     asked = int(hyperparams["max_steps"])
     steps = asked or (max(1, math.ceil(rows * float(hyperparams["epochs"]) / whole - 1e-9)) if rows else None)
     return Batches(

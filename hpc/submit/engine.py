@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuneplane.contract.contradictions import Contradiction, Declared, contradictions, lora_of
 from tuneplane.contract.datarows import DataFault, parse_row, pyarrow_parquet, read_lines
 from tuneplane.contract.datasets import is_data
 from tuneplane.contract.mapping import TALK, Columns, parse_columns, refuse_missing
 
-from hpc.errors import Refusal
+from hpc.errors import Refusal, Refusals
 
 if TYPE_CHECKING:
+    from hpc.catalog.params import Param
+    from hpc.catalog.recipes import Recipe
+    from hpc.spec.jobspec import JobSpec
     from hpc.submit.flags import Flags
 
 ENGINES = ("deepspeed", "trl")
@@ -81,6 +86,57 @@ def _odd(source: Mapping[str, Any]) -> str:
     """The first file that holds no rows, "" where all do."""
     names = (row["path"] or source["path"] for row in source["files"])
     return next((str(name) for name in names if not is_data(str(name))), "")
+
+
+def settings_faults(
+    spec: JobSpec,
+    recipe: Recipe,
+    version: str,
+    variants: Sequence[Mapping[str, Any]] = (),
+    *,
+    lead_s: int | None = None,
+) -> list[Refusal]:
+    """Hyperparameters that are good alone and that the job would refuse together: the package's, or of a sweep each variant's.
+
+    `lead_s`: seconds from the warning to the end, where they are known. Of a method that a user published nothing is known; what is wrong
+    alone, the recipe refuses.
+    """
+    params, model = recipe.typed.params, spec.spec.model
+    if recipe.owner or recipe.framework not in ENGINES:
+        return []
+    try:
+        base = recipe.resolve(dict(spec.spec.hyperparams), version)
+    except Refusals:
+        return []
+    known = {n: Declared(p.default, p.allowed, partial(_outside, p)) for n, p in params.items()}
+    peft = model.peft.model_dump() if model and model.peft else None
+    told: dict[tuple[str, str], Refusal] = {}
+    for number, row in enumerate(variants or ({},)):
+        if not all(name in params and params[name].accepts(value) for name, value in row.items()):
+            continue
+        values = {**base, **row}
+        lora, wrong = lora_of(peft, values, known) if peft else ({}, [])
+        for c in [*_blank(values, params), *wrong, *contradictions({**values, **lora})]:
+            message = f"{c.message}, in variant {number}" if variants else c.message
+            fault = Refusal(c.code, message, field=f"spec.{c.field}", found=c.found, allowed=c.allowed)
+            told.setdefault((c.field, c.message), fault)
+    if lead_s is not None and lead_s < 1:
+        text, allowed = "leaves no time to save", "at least 1 second before the end"
+        told["signal", ""] = Refusal(
+            "E-SPEC-044", text, field="spec.slurm.signal", found=f"{lead_s} s", allowed=allowed
+        )
+    return list(told.values())
+
+
+def _outside(param: Param, value: Any) -> str:
+    return "" if param.accepts(value) else "out of range"
+
+
+def _blank(values: Mapping[str, Any], params: Mapping[str, Param]) -> list[Contradiction]:
+    """Texts that say nothing."""
+    texts = {n: v for n, v in values.items() if params[n].type == "str" and not (v.strip() and v.isprintable())}
+    why = "empty, or holds control characters"
+    return [Contradiction(why, f"hyperparams.{n}", repr(v), params[n].allowed, "E-TRAIN-011") for n, v in texts.items()]
 
 
 def add_columns(inputs: Mapping[str, Any], flags: Flags, config: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from hpc.errors import Refusal, Refusals
 from hpc.submit import checkpointed, followups, launchplan, suites, sweeps
 from hpc.submit.ahead import Ahead
 from hpc.submit.data import data_records
-from hpc.submit.engine import add_columns
+from hpc.submit.engine import add_columns, settings_faults
 from hpc.submit.flags import Flags, Locked, document
 from hpc.submit.hub import Pins, read_pins
 from hpc.submit.inputs import DigestCache, resolve_inputs
@@ -361,6 +361,8 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     faults += admission_refusals(spec.normalised(), recipe, tuneplane.__version__)
     faults += launchplan.limit_refusals(options, around.site, spec, recipe, fleet=fleet, swept=bool(flags.sweep))
     faults += [*unfit, *unwritten]
+    variants = flags.sweep.get("variants") or ()
+    faults += settings_faults(spec, recipe, version, variants, lead_s=launchplan.lead_of(options, around.site))
     if faults:
         raise Refusals(faults)
     carried = carry(around.root, around.site, spec, job_facts(spec, recipe, around.site, fleet))

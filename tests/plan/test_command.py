@@ -130,6 +130,25 @@ def test_pairs_count_both_answers_and_what_a_model_draws_is_not_known(lab: Lab) 
     assert any("before they are drawn" in text for text in grpo["unknown"])
 
 
+def test_groups_that_a_rank_s_answers_do_not_fill_are_refused_by_plan_and_submit(lab: Lab) -> None:
+    lab.tp("new", "grpo", "--method", "deepspeed/grpo")
+    subprocess.run("git add -A && git commit -q -m x", shell=True, cwd=lab.project, env=lab.env, check=True)
+    words = ["--json", "--profile", "cpu", "--model", str(lab.model), "--train-data", str(lab.rows)]
+    words += ["--set", "micro_batch_size=1", "--set", "gradient_accumulation=2"]
+    for command in (["plan", "grpo"], ["submit", "grpo", "--dry-run"]):
+        found = json.loads(lab.tp(*command, *words, code=1).stdout)
+        assert [(e["code"], e["field"]) for e in found["errors"]] == [
+            ("E-TRAIN-016", "spec.hyperparams.micro_batch_size")
+        ]
+
+
+def test_what_a_config_contradicts_is_told_by_validate(lab: Lab) -> None:
+    config = lab.project / "experiments/job/config.yaml"
+    config.write_text(config.read_text().replace("  zero_stage: 2", "  load_in_4bit: true\n  zero_stage: 3"))
+    found = json.loads(lab.tp("validate", "job", "--json", code=1).stdout)
+    assert [(e["code"], e["field"]) for e in found["errors"]] == [("E-TRAIN-016", "spec.hyperparams.zero_stage")]
+
+
 def test_a_recipe_without_the_engine_s_parameters_is_not_forecast(lab: Lab) -> None:
     lab.tp("new", "own", "--method", "custom/custom")
     subprocess.run("git add -A && git commit -q -m x", shell=True, cwd=lab.project, env=lab.env, check=True)

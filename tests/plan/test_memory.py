@@ -171,6 +171,8 @@ def test_batches_steps_and_epochs() -> None:
     assert batches(hyperparams | {"max_steps": 10}, "sft", 4, None).total_steps == 10
     assert batches(hyperparams, "grpo", 4, 1000).global_batch == 4
     assert batches(hyperparams, "sft", 4, None).total_steps is None
+    none = batches(hyperparams | {"num_generations": 64}, "grpo", 4, 1000)
+    assert (none.global_batch, none.total_steps, none.epochs) == (0, None, None)
 
 
 def test_a_checkpoint_holds_weights_and_states_but_no_frozen_weight() -> None:

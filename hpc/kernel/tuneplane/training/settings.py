@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
+from tuneplane.contract.contradictions import Declared, contradictions, lora_of
 from tuneplane.training.refusals import Reason, Refused
 
 
@@ -161,19 +162,7 @@ class Settings:
 
     def faults(self) -> list[Reason]:
         """Values that are good alone and contradict each other."""
-        if not self.load_in_4bit:
-            return []
-        wrong = []
-        if not self.lora:
-            text, allowed = (
-                "weights in 4 bits cannot be trained, and there are no adapters",
-                "false, or lora_rank above 0",
-            )
-            wrong.append(Reason("E-TRAIN-016", text, "hyperparams.load_in_4bit", "true", allowed))
-        if self.zero_stage == 3:
-            text, allowed = "weights in 4 bits cannot be shared out among the ranks", "0, 1 or 2"
-            wrong.append(Reason("E-TRAIN-016", text, "hyperparams.zero_stage", "3", allowed))
-        return wrong
+        return [Reason(c.code, c.message, c.field, c.found, c.allowed) for c in contradictions(asdict(self))]
 
     def lr_at(self, step: int, total_steps: int) -> float:
         """Learning rate of step 1, 2, …, total_steps. A function of the step alone, so that a resume needs no scheduler state."""
@@ -240,39 +229,13 @@ def parse(hyperparams: Mapping[str, Any], peft: Mapping[str, Any] | None, table:
         for f in table.fields
         if f.default is None and f.name not in hyperparams
     ]
-    _take_peft(peft, hyperparams, known, values, wrong)
+    if peft:
+        lora, unfit = lora_of(peft, hyperparams, {n: Declared(f.default, f.allowed, f.fault) for n, f in known.items()})
+        values |= {n: float(value) if known[n].kind == "float" else value for n, value in lora.items()}
+        wrong += [Reason(c.code, c.message, c.field, c.found, c.allowed) for c in unfit]
     if wrong:
         raise Refused(wrong)
     chosen = table.make(**values)
     if faults := chosen.faults():
         raise Refused(faults)
     return chosen
-
-
-def _take_peft(
-    peft: Mapping[str, Any] | None,
-    hyperparams: Mapping[str, Any],
-    known: Mapping[str, Field],
-    values: dict[str, Any],
-    wrong: list[Reason],
-) -> None:
-    """`{kind: lora, dim, alpha}` of the spec sets the LoRA fields; a hyperparameter that says otherwise is a contradiction."""
-    if not peft:
-        return
-    if peft.get("kind") != "lora":
-        wrong.append(Reason("E-TRAIN-013", "unknown kind", "model.peft.kind", repr(peft.get("kind")), "lora"))
-    for key in sorted(set(peft) - {"kind", "dim", "alpha"}):
-        wrong.append(Reason("E-TRAIN-013", "unknown key", f"model.peft.{key}", allowed="kind, dim, alpha"))
-    for key, name in (("dim", "lora_rank"), ("alpha", "lora_alpha")):
-        if peft.get(key) is None:
-            continue
-        field, value = known[name], peft[key]
-        said = hyperparams.get(name, field.default)
-        if fault := field.fault(value) or ("0 is no adapter" if value == 0 else ""):
-            wrong.append(Reason("E-TRAIN-013", fault, f"model.peft.{key}", repr(value), field.allowed))
-        elif said not in (field.default, value):
-            wrong.append(Reason("E-TRAIN-013", f"hyperparams.{name} says {said!r}", f"model.peft.{key}", repr(value)))
-        else:
-            values[name] = float(value) if field.kind == "float" else value
-    if peft.get("dim") is None and not values["lora_rank"]:
-        wrong.append(Reason("E-TRAIN-013", "no rank is given", "model.peft.dim", allowed=known["lora_rank"].allowed))

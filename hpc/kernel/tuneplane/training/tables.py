@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuneplane.training.refusals import Reason
 from tuneplane.training.settings import FIELDS, PACKING, Field, PackedSettings, Settings, Table
 
 
@@ -22,15 +21,6 @@ class DpoSettings(Settings):
     beta: float
     label_smoothing: float
     rpo_alpha: float
-
-    def faults(self) -> list[Reason]:
-        if self.loss_type == "ipo" and self.label_smoothing:
-            found = str(self.label_smoothing)
-            return [
-                *super().faults(),
-                Reason("E-TRAIN-016", "ipo has no such term", "hyperparams.label_smoothing", found, "0"),
-            ]
-        return super().faults()
 
 
 DPO = Table(
@@ -145,29 +135,6 @@ class GrpoSettings(Settings):
     epsilon_high: float
     beta: float
     scale_rewards: bool
-
-    def faults(self) -> list[Reason]:
-        out = super().faults()
-        answers = self.micro_batch_size * self.gradient_accumulation
-        if answers % self.num_generations:
-            text = "a rank's answers of a step are not whole groups"
-            found = f"{self.micro_batch_size} x {self.gradient_accumulation} answers"
-            allowed = f"a multiple of num_generations ({self.num_generations})"
-            out.append(Reason("E-TRAIN-016", text, "hyperparams.micro_batch_size", found, allowed))
-        if self.max_length - self.max_completion_length < 8:
-            text, allowed = "leaves no room for a prompt", f"at most max_length - 8 ({self.max_length - 8})"
-            found = str(self.max_completion_length)
-            out.append(Reason("E-TRAIN-016", text, "hyperparams.max_completion_length", found, allowed))
-        if self.beta and not self.lora:
-            text, allowed = (
-                "the reference is the model without its adapters, and there are none",
-                "0, or lora_rank above 0",
-            )
-            out.append(Reason("E-TRAIN-016", text, "hyperparams.beta", str(self.beta), allowed))
-        if self.lora_dropout:
-            text = "the model that answers must be the one that is trained"
-            out.append(Reason("E-TRAIN-016", text, "hyperparams.lora_dropout", str(self.lora_dropout), "0"))
-        return out
 
 
 GRPO = Table(
