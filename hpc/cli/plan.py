@@ -173,6 +173,10 @@ def _batch_rows(made: Plan) -> list[tuple[str, str]]:
     if rows is not None:
         many = f"{rows.rows:,}".replace(",", " ")
         out.append(("rows", f"{many}, {rows.mean_tokens:.0f} tokens each, longest {rows.longest_tokens}; {rows.how}"))
+    if made.packed is not None:
+        many = f"{made.packed.sequences:,}".replace(",", " ")
+        full = f"{made.packed.fill * 100:.0f} % full"
+        out.append(("packed", f"into about {many} sequences, {full}, by the lengths of these rows or of the sample"))
     if b is not None:
         prompts = " prompts" if made.method.endswith("/grpo") else ""
         out.append(

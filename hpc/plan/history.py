@@ -1,7 +1,7 @@
 """What earlier runs of the same kind took: tokens a second, time beside the steps, memory. Only finished runs whose records this user may read.
 
 Like: the same recipe, model and shape (nodes, ranks, GPUs). Rows, settings of the optimiser and lengths may differ; what changes a step's speed a
-great deal (LoRA or not, ZeRO's stage, precision, recomputation) may not.
+great deal (LoRA or not, ZeRO's stage, precision, recomputation, packing) may not.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def _kind(launch: Mapping[str, Any], recipe: str) -> tuple[Any, ...]:
     shape, hyperparams = launch["shape"], launch["hyperparams"]
     pools = tuple((p["nodes"], p["ranks_per_node"], p["gpus_per_node"]) for p in shape["pools"])
     settings = tuple(hyperparams.get(key) for key in SAME)
-    return (recipe, _model(launch), pools, bool(hyperparams.get("lora_rank")), *settings)
+    chosen = tuple(bool(hyperparams.get(key)) for key in ("lora_rank", "packing"))
+    return (recipe, _model(launch), pools, *chosen, *settings)
 
 
 def _model(launch: Mapping[str, Any]) -> Any:

@@ -20,7 +20,7 @@ from hpc.plan.fit import Verdict, fit
 from hpc.plan.history import Band, Past
 from hpc.plan.memory import Forecast, Setting
 from hpc.plan.model_facts import ModelFacts, read_model
-from hpc.plan.rows import Rows, content_digests, from_caches, measured, tokenizer_counter
+from hpc.plan.rows import Packed, Rows, content_digests, from_caches, measured, packed, tokenizer_counter
 from hpc.plan.template import chat_template
 from hpc.spec.sizes import parse_memory
 
@@ -50,6 +50,8 @@ class Plan:
     calibration: tuple[float, ...] = ()
     batches: Batches | None = None
     rows: Rows | None = None
+    packed: Packed | None = None
+    """Where rows are packed: an example is a sequence of several, then."""
     disk: Disk | None = None
     disk_free: int = 0
     band: Band | None = None
@@ -61,10 +63,8 @@ class Plan:
         """Tokens of the whole run; None where the model draws its own."""
         if self.method.endswith("/grpo"):
             return None
-        steps = self.batches.total_steps if self.batches else None
-        return (
-            steps * self.batches.global_batch * self.rows.mean_tokens if steps and self.batches and self.rows else None
-        )
+        steps, examples = self.batches.total_steps if self.batches else None, self.packed or self.rows
+        return steps * self.batches.global_batch * examples.mean_tokens if steps and self.batches and examples else None
 
     def as_json(self) -> dict[str, Any]:
         """For programs; bytes, seconds and counts."""
@@ -84,6 +84,7 @@ class Plan:
             "method": self.method, "ranks": self.ranks, "gpus": self.gpus, "nodes": self.nodes,
             "model": self.model.as_json() if self.model else None, "parameters_trained": self.trained or None, "memory_per_rank": size,
             "batches": self.batches.as_json() if self.batches else None, "rows": self.rows.as_json() if self.rows else None,
+            "packed": self.packed.as_json() if self.packed else None,
             "tokens": round(self.tokens) if self.tokens else None,
             "disk": {**self.disk.as_json(), "free": self.disk_free} if self.disk else None,
             "time": {**self.band.as_json(), **hours} if self.band else None, "limit_s": self.limit_s, "unknown": self.unknown,
@@ -109,7 +110,10 @@ def make(around: InProject, experiment: Experiment, judged: Judged) -> Plan:
     where = _Where(experiment, f"{prepared.work}/{experiment.rel}")
     method = plan.method.rpartition("/")[2]
     _rows(plan, launch, method, past, where)
-    plan.batches = batches(hyperparams, method, plan.ranks, plan.rows.rows if plan.rows else None)
+    if plan.rows and hyperparams.get("packing"):
+        plan.packed = packed(plan.rows, int(hyperparams["max_length"]))
+    examples = plan.packed.sequences if plan.packed else plan.rows.rows if plan.rows else None
+    plan.batches = batches(hyperparams, method, plan.ranks, examples)
     _memory(plan, prepared, method, past, where)
     _disk(plan, around, int(hyperparams["keep_checkpoints"]))
     _time(plan, past)
@@ -162,10 +166,7 @@ def _rows(plan: Plan, launch: Mapping[str, Any], method: str, past: list[Past], 
 def _memory(plan: Plan, prepared: Prepared, method: str, past: list[Past], where: _Where) -> None:
     launch = prepared.records["launch.json"]
     hyperparams, source = launch["hyperparams"], launch["inputs"].get("model") or {}
-    packed = bool(hyperparams.get("packing"))
-    longest = (
-        plan.rows.longest_tokens if plan.rows and not packed and method != "grpo" else int(hyperparams["max_length"])
-    )
+    longest = _longest(hyperparams, method, plan.rows) or int(hyperparams["max_length"])
     plan.setting = Setting.of(hyperparams, method, world=plan.ranks, gpu=plan.gpus > 0, length=longest)
     try:
         if not source.get("path"):
@@ -187,6 +188,13 @@ def _memory(plan: Plan, prepared: Prepared, method: str, past: list[Past], where
         plan.unknown.append(f"whether it fits: {what}")
 
 
+def _longest(hyperparams: Mapping[str, Any], method: str, rows: Rows | None) -> int:
+    """Tokens of the longest sequence: one that is packed, or drawn, may be as long as any may be. 0 where the rows are not known."""
+    if hyperparams.get("packing") or method == "grpo":
+        return int(hyperparams["max_length"])
+    return rows.longest_tokens if rows else 0
+
+
 def _calibrated(model: ModelFacts, method: str, past: list[Past], plan: Plan) -> list[float]:
     """Measured by forecast, of earlier runs of this model and shape; a run whose row lengths are not known is left out."""
     out = []
@@ -194,9 +202,10 @@ def _calibrated(model: ModelFacts, method: str, past: list[Past], plan: Plan) ->
         # What torch reserved on a GPU does not hold CUDA's context.
         reserved = p.memory.get("gpu_reserved", 0)
         taken = (reserved + memory.GPU_PROCESS if reserved else 0) if plan.gpus else p.memory.get("rss_peak", 0)
-        longest = next((rows.longest_tokens for f in p.caches if (rows := _of_cache(f, p))), 0)
-        if taken and longest:
+        rows = next((rows for f in p.caches if (rows := _of_cache(f, p))), None)
+        if taken and rows:
             try:
+                longest = _longest(p.hyperparams, method, rows)
                 setting = Setting.of(p.hyperparams, method, world=plan.ranks, gpu=plan.gpus > 0, length=longest)
             except (KeyError, TypeError, ValueError):
                 continue  # another release's, or another user's fancy

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final
 
 from tuneplane.contract.datasets import is_data
+from tuneplane.contract.packing import pack
 from tuneplane.record.digest import digest_json
 from tuneplane.record.files import read_bytes, read_json
 
@@ -20,6 +23,8 @@ from hpc.plan.template import Render, messages_of
 COUNTED: Final = 512 << 20
 """Bytes that are read to count rows; of more only the beginning is looked at, and the count is an estimate."""
 SAMPLE: Final = 400
+PACKED: Final = 20_000
+"""Rows that are packed to see how many fit into a sequence."""
 BYTES_A_TOKEN: Final = 4.0
 """Where no tokenizer can be asked: what English text has, roughly. An assumption, and said to be one."""
 _MOST_OFFSETS: Final = 256 << 20
@@ -28,16 +33,45 @@ Counter = Callable[[Sequence[str]], list[int]]
 
 @dataclass(frozen=True)
 class Rows:
-    """Training rows as far as they are known. Tokens a row and of the longest row; `how` says where the numbers are from."""
+    """Training rows as far as they are known. Tokens a row and of the longest row; `how` says where the numbers are from.
+
+    `lengths`: tokens of an even sample of the rows, or of all of them.
+    """
 
     rows: int
     mean_tokens: float
     longest_tokens: int
     exact: bool
     how: str
+    lengths: tuple[int, ...] = field(default=(), repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "lengths"}
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Rows put together: how many sequences, how full they are on average (of 1), and tokens in each. An estimate, but for few rows."""
+
+    sequences: int
+    fill: float
+    mean_tokens: float
 
     def as_json(self) -> dict[str, Any]:
         return dict(vars(self))
+
+
+def packed(rows: Rows, width: int) -> Packed | None:
+    """What the job's own packing makes of rows with these lengths, the sample standing for all; None where no length is known."""
+    if not rows.lengths:
+        return None
+    count = min(rows.rows, PACKED)
+    taken = list(islice(cycle(rows.lengths), count))
+    random.Random(0).shuffle(taken)  # noqa: S311 - as the job does: neighbours in a file are often of one kind
+    made = sum(1 for _ in pack(enumerate(min(n, width) for n in taken), width))
+    sequences = max(1, round(made * rows.rows / count))
+    mean = rows.rows * rows.mean_tokens / sequences
+    return Packed(sequences, min(1.0, mean / width), mean)
 
 
 def content_digests(files: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -59,18 +93,25 @@ def from_caches(caches: Iterable[Path], digests: set[str], max_length: int) -> R
             if meta["source_sha256"] not in digests:
                 continue
             kept, tokens = int(meta["counts"]["kept"]), int(meta["tokens"])
-            longest = _longest(folder)
+            longest, lengths = _lengths(folder)
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if kept and longest <= max_length:
-            return Rows(kept, tokens / kept, longest, True, "the token cache of an earlier run with the same rows")
+            return Rows(
+                kept, tokens / kept, longest, True, "the token cache of an earlier run with the same rows", lengths
+            )
     return None
 
 
-def _longest(folder: Path) -> int:
-    """Tokens of the longest row of a token folder: the largest gap of its offsets (little-endian, 8 bytes each). Raises OSError, ValueError."""
+def _lengths(folder: Path) -> tuple[int, tuple[int, ...]]:
+    """Tokens of the longest row of a token folder, and of an even sample of its rows: the gaps of its offsets (little-endian, 8 bytes each).
+
+    Raises OSError, ValueError.
+    """
     offsets = memoryview(read_bytes(folder / "offsets.bin", limit=_MOST_OFFSETS)).cast("q")
-    return max((offsets[i + 1] - offsets[i] for i in range(len(offsets) - 1)), default=0)
+    rows = len(offsets) - 1
+    longest = max((offsets[i + 1] - offsets[i] for i in range(rows)), default=0)
+    return longest, tuple(offsets[i + 1] - offsets[i] for i in range(0, rows, -(-max(1, rows) // PACKED)))
 
 
 def measured(
@@ -90,8 +131,8 @@ def measured(
     counted = "rows counted" if found.whole else f"rows estimated from the first {COUNTED >> 20} MiB"
     by = "with the model's tokenizer" if counter else f"as {BYTES_A_TOKEN:g} bytes a token, which is assumed"
     how = f"{counted}; tokens from a sample of {len(texts)} rows {by}, {'with the' if render else 'without a'} chat template"
-    mean = sum(min(n, max_length) for n in lengths) / len(lengths)
-    return Rows(rows, mean, min(max_length, max(longest, *lengths)), False, how)
+    held = tuple(min(n, max_length) for n in lengths)
+    return Rows(rows, sum(held) / len(held), min(max_length, max(longest, *lengths)), False, how, held)
 
 
 def _assumed(texts: Sequence[str]) -> list[int]:

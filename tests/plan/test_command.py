@@ -112,6 +112,27 @@ def test_a_model_that_cannot_be_read_costs_the_memory_forecast_alone(lab: Lab) -
     assert any(text.startswith("memory: config.json") for text in found["unknown"])
 
 
+def test_p51_with_packing_steps_and_tokens_count_sequences(lab: Lab) -> None:
+    """100 rows of 10 tokens each: twelve fill a sequence of 128."""
+    words = ["--profile", "cpu", "--set", "packing=true", "--set", "max_length=128"]
+    found = lab.plan(*words)
+    assert (found["packed"]["sequences"], found["batches"]["global_batch"], found["batches"]["total_steps"]) == (
+        9,
+        8,
+        2,
+    )
+    assert found["tokens"] == round(2 * 8 * 1000 / 9)
+    longer = lab.plan(*words, "--set", "max_steps=9")
+    assert (longer["tokens"], longer["batches"]["epochs"]) == (8000, 8)
+    given = ["--model", str(lab.model), "--train-data", str(lab.rows)]
+    said = lab.tp("plan", "job", *given, *words).stdout
+    assert "into about 9 sequences, 87 % full" in said
+    assert (lab.plan("--profile", "cpu")["packed"], lab.plan("--profile", "cpu")["batches"]["total_steps"]) == (
+        None,
+        13,
+    )
+
+
 def test_pairs_count_both_answers_and_what_a_model_draws_is_not_known(lab: Lab) -> None:
     pair = {"prompt": "a", "chosen": "b" * 39, "rejected": "c"}
     lab.rows.write_text("".join(json.dumps(pair) + "\n" for _ in range(100)))

@@ -59,6 +59,7 @@ def test_only_finished_runs_of_the_same_recipe_model_shape_and_settings_count(ma
     make(6, launch={**LAUNCH, "shape": {"pools": [{"nodes": 4, "ranks_per_node": 1, "gpus_per_node": 0}]}})
     make(7, launch={"no": "launch"})
     make(8, launch={**LAUNCH, "hyperparams": {**LAUNCH["hyperparams"], "lora_rank": 16}})
+    make(9, launch={**LAUNCH, "hyperparams": {**LAUNCH["hyperparams"], "packing": True}})
     found = similar(StorageRoot(tmp_path), LAUNCH, "deepspeed/sft")
     assert sorted(p.run_id for p in found) == ["run-0001", "run-0008"]
     (first,) = [p for p in found if p.run_id == "run-0001"]

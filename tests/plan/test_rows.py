@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tuneplane.contract.packing import pack
 from tuneplane.record.digest import digest_json
 
 from hpc.data.rows import Source
 from hpc.plan import rows as module
-from hpc.plan.rows import content_digests, from_caches, measured, tokenizer_counter
+from hpc.plan.plan import _longest
+from hpc.plan.rows import Packed, Rows, content_digests, from_caches, measured, packed, tokenizer_counter
 from hpc.plan.template import chat_template, messages_of
 
 
@@ -69,8 +73,29 @@ def test_an_earlier_run_s_tokens_are_taken_where_the_file_is_the_same(tmp_path: 
     found = from_caches([tmp_path / "other", folder], {"sha256:aa"}, 64)
     assert found is not None
     assert (found.rows, found.mean_tokens, found.longest_tokens, found.exact) == (3, 10, 20, True)
+    assert found.lengths == (5, 20, 5)
     assert from_caches([folder], {"sha256:bb"}, 64) is None
     assert from_caches([folder], {"sha256:aa"}, 16) is None  # made with another limit
+
+
+def test_packed_rows_are_counted_by_the_job_s_own_packing() -> None:
+    lengths = tuple(random.Random(1).choices([40, 100, 212, 400, 900], [5, 4, 4, 2, 1], k=3000))
+    whole = Rows(3000, sum(lengths) / 3000, max(lengths), True, "", lengths)
+    real = sum(1 for _ in pack(enumerate(lengths), 1024))
+    found = packed(whole, 1024)
+    assert found is not None
+    assert found.sequences == pytest.approx(real, rel=0.01)
+    assert found.mean_tokens == pytest.approx(sum(lengths) / found.sequences)
+    assert found.fill == pytest.approx(found.mean_tokens / 1024)
+    sample = packed(replace(whole, lengths=lengths[::8]), 1024)
+    assert sample is not None
+    assert sample.sequences == pytest.approx(real, rel=0.05)
+
+
+def test_many_more_rows_than_are_packed_stand_in_proportion() -> None:
+    found = packed(Rows(1_000_000, 256, 256, False, "", (256,) * 100), 1024)
+    assert found == Packed(250_000, 1.0, 1024.0)
+    assert packed(Rows(10, 256, 256, False, ""), 1024) is None
 
 
 def test_an_input_of_several_files_is_known_by_their_digests_in_order_of_name() -> None:
@@ -106,3 +131,11 @@ def test_a_template_that_reaches_out_or_fails_leaves_the_texts(tmp_path: Path) -
     assert found.mean_tokens == 2
     (tmp_path / "chat_template.jinja").write_text("{% for %}")
     assert chat_template(tmp_path) is None
+
+
+def test_sequences_that_are_packed_or_drawn_may_be_as_long_as_any() -> None:
+    rows = Rows(10, 20, 100, True, "")
+    assert _longest({"max_length": 512}, "sft", rows) == 100
+    assert _longest({"max_length": 512, "packing": True}, "sft", rows) == 512
+    assert _longest({"max_length": 512}, "grpo", rows) == 512
+    assert _longest({"max_length": 512}, "sft", None) == 0

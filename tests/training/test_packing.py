@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from lessons import LORA, STEPS, Lessons, plain_losses
 from sources import file_source
+from tuneplane.contract.packing import OPEN, pack
 from tuneplane.training.chat import Encoder
-from tuneplane.training.packs import OPEN, ensure_packs, open_packs, pack
+from tuneplane.training.packs import ensure_packs, open_packs
 from tuneplane.training.refusals import Refused
 from tuneplane.training.tokens import Tokens, ensure, open_tokens
 
