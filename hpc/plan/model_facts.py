@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tuneplane.contract.weights import weight_files
 from tuneplane.record.files import read_bytes
 
 from hpc.data.safetensors import HeaderError, read_header
@@ -65,8 +66,8 @@ class ModelFacts:
 def read_model(folder: Path, where: str = "spec.model.base") -> ModelFacts:
     """The facts of a Hugging Face folder. Raises Refusal E-PLAN-001 for one whose config or headers do not say enough."""
     try:
-        config = json.loads(read_bytes(folder / "config.json", limit=_MAX_CONFIG))
-        tensors = [t for path in sorted(folder.glob("*.safetensors")) for t in read_header(path.resolve())]
+        config = json.loads(read_bytes((folder / "config.json").resolve(), limit=_MAX_CONFIG))
+        tensors = [t for path in weight_files(folder) for t in read_header(path.resolve())]
         if not isinstance(config, dict) or not tensors:
             raise ValueError("no weights as safetensors" if isinstance(config, dict) else "config.json is no object")
         return _facts(_text_part(config), {t.name: t.shape for t in tensors})

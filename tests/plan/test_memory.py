@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hollow import LLAMA, llama_shapes, write_safetensors
 
 from hpc.errors import Refusal
 from hpc.plan.arithmetic import batches, disk
@@ -144,6 +146,36 @@ def test_a_model_is_read_from_its_headers(make_model: Callable[..., Path]) -> No
     untied = read_model(make_model("untied", head=True))
     assert (untied.tied, untied.parameters - facts.parameters) == (False, 6400)
     assert untied.adapters(4, "all-linear") == facts.adapters(4, "all-linear")
+
+
+def test_each_weight_is_counted_once(make_model: Callable[..., Path]) -> None:
+    """What transformers opens is counted, and neither the same weights in their authors' own form nor an adapter that was left there."""
+    folder = make_model()
+    facts, shapes = read_model(folder), llama_shapes(LLAMA)
+    write_safetensors(folder / "consolidated.safetensors", {f"own.{name}": shape for name, shape in shapes.items()})
+    write_safetensors(folder / "adapter_model.safetensors", {"q_proj.lora_A.weight": (8, 64)})
+    write_safetensors(folder / "model-00001-of-00001.safetensors", shapes | {"more": (9, 9)})
+    assert read_model(folder) == facts
+    (folder / "model.safetensors").unlink()
+    half = dict(list(shapes.items())[:5])
+    for number, part in ((1, half), (2, {name: shape for name, shape in shapes.items() if name not in half})):
+        write_safetensors(folder / f"model-{number:05}-of-00002.safetensors", part)
+    where = {name: f"model-{1 if name in half else 2:05}-of-00002.safetensors" for name in shapes}
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {"total_size": 1.5}, "weight_map": where})
+    )
+    assert read_model(folder) == facts
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(Refusal, match="E-PLAN-001"):
+        read_model(folder)
+
+
+def test_a_model_in_a_hub_s_cache_is_links(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder, links = make_model(), tmp_path / "snapshot"
+    links.mkdir()
+    for path in folder.iterdir():
+        (links / path.name).symlink_to(path)
+    assert read_model(links) == read_model(folder)
 
 
 def test_a_folder_that_says_too_little_is_refused_for_a_forecast(

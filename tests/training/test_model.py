@@ -27,11 +27,31 @@ HARMS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no config": (lambda m: (m / "config.json").unlink(), "E-TRAIN-030 inputs.model: no config.json"),
     "pickled weights": (
         lambda m: (m / "model.safetensors").rename(m / "pytorch_model.bin"),
-        r"E-TRAIN-031 inputs.model: no \*\.safetensors(.|\n)*pytorch_model\.bin(.|\n)*can run code",
+        r"E-TRAIN-031 inputs.model: no model\*\.safetensors(.|\n)*pytorch_model\.bin(.|\n)*can run code",
     ),
     "cut weights": (
         lambda m: os.truncate(m / "model.safetensors", 100_000),
         r"E-TRAIN-032 .*has 100000 bytes instead of",
+    ),
+    "an index that names what is not there": (
+        lambda m: (
+            (m / "model.safetensors").rename(m / "model-00001-of-00001.safetensors"),
+            (m / "model.safetensors.index.json").write_text(
+                '{"weight_map": {"w": "model-00002-of-00002.safetensors"}}'
+            ),
+        ),
+        "E-TRAIN-032 .*model-00002-of-00002.safetensors",
+    ),
+    "an index that is none": (
+        lambda m: (
+            (m / "model.safetensors").rename(m / "model-00001-of-00001.safetensors"),
+            (m / "model.safetensors.index.json").write_text('{"weight_map": {"w": "../../etc/passwd"}}'),
+        ),
+        "E-TRAIN-032 .*its index cannot be used: .* no file of the folder",
+    ),
+    "weights in another form alone": (
+        lambda m: (m / "model.safetensors").rename(m / "consolidated.safetensors"),
+        r"E-TRAIN-031 .*no model\*\.safetensors",
     ),
     "empty weights": (lambda m: os.truncate(m / "model.safetensors", 0), "E-TRAIN-032 .*not a whole safetensors file"),
     "no header": (lambda m: (m / "model.safetensors").write_bytes(b"\xff" * 64), "E-TRAIN-032 .*larger than 100 MB"),
@@ -51,6 +71,11 @@ def test_a_folder_at_fault_is_refused_before_anything_is_loaded(folder: Path, ha
 
 
 def test_a_good_folder_passes(folder: Path) -> None:
+    assert check_folder(folder) == folder
+
+
+def test_a_copy_in_another_form_beside_the_weights_is_not_looked_at(folder: Path) -> None:
+    (folder / "consolidated.safetensors").write_bytes(b"half")
     assert check_folder(folder) == folder
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuneplane.contract.weights import weight_files
 from tuneplane.training import warning
 from tuneplane.training.model import check_folder, load_tokenizer
 from tuneplane.training.refusals import refuse
@@ -109,11 +110,11 @@ def model_class(folder: Path) -> Any:
 
 
 def stored_dtype(folder: Path) -> str:
-    """torch's name of the precision that most numbers of the folder's safetensors have; whole ones and others count as float32."""
+    """torch's name of the precision that most numbers of the model's weights have; whole ones and others count as float32."""
     from safetensors import safe_open
 
     counts: Counter[str] = Counter()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in weight_files(folder):
         with safe_open(path, framework="pt") as stream:
             for name in stream.keys():  # noqa: SIM118 - it is no mapping
                 part = stream.get_slice(name)

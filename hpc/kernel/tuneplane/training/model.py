@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuneplane.contract.weights import weight_files
 from tuneplane.record.digest import digest_file, digest_json
 from tuneplane.training.place import Place
 from tuneplane.training.quantised import loading
@@ -50,16 +51,20 @@ def check_folder(path: Path, field: str = "inputs.model") -> Path:
     """The folder itself if it can hold a model. Raises Refused."""
     if not (path / "config.json").is_file():
         raise refuse("E-TRAIN-030", "no config.json in it", field=field, found=os.fspath(path))
-    if not list(path.glob("*.safetensors")):
+    try:
+        files = weight_files(path)
+    except (OSError, ValueError) as exc:
+        raise refuse("E-TRAIN-032", f"its index cannot be used: {exc}", field=field, found=os.fspath(path)) from exc
+    if not files:
         found = sorted(p.name for p in path.iterdir())[:12]
         raise refuse(
             "E-TRAIN-031",
-            "no *.safetensors in it",
+            "no model*.safetensors in it",
             field=field,
             found=", ".join(found),
             allowed="weights as safetensors; pickled weights (.bin, .pt) can run code and are not read",
         )
-    for file in sorted(path.glob("*.safetensors")):
+    for file in files:
         _header(file)
     return path
 
