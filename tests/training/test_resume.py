@@ -130,6 +130,7 @@ def test_p33_a_warning_makes_all_ranks_save_at_one_step_edge_and_the_run_goes_on
     second = run.complete()
     assert first.losses() | second.losses() == whole.losses()
     assert second.result()["resumed_from"] == {"step": done, "checkpoint": f"step-{done:09d}", "attempt": 1}
+    assert second.result()["attempt"]["steps"] == second.result()["steps"] - done
     assert_continues(second, whole, done)
 
 

@@ -12,7 +12,7 @@ from ranks import Run
 from tuneplane.training.board import Board
 from tuneplane.training.memory import resident
 from tuneplane.training.metrics import Reporter, progress_line
-from tuneplane.training.report import peak
+from tuneplane.training.report import end, peak
 from tuneplane.training.speed import PEAK_FLOPS, Speed, multiplied, speed_of
 from tuneplane.training.writing import Saved
 
@@ -50,6 +50,20 @@ def test_only_what_is_multiplied_counts() -> None:
         "lm_head.weight": (512, 128),
     }
     assert multiplied(shapes, {"embed.weight"}) == 128 * 128 + 512 * 128
+
+
+@pytest.mark.parametrize(("own", "words"), [(100, "100 steps in 0:01:05"), (20, "20 of 100 steps in 0:01:05")])
+def test_the_last_line_says_how_many_of_the_steps_its_seconds_were_for(own: int, words: str) -> None:
+    made = {"path": "final", "kind": "adapter", "tensors": 2, "parameters": 8}
+    value = {
+        "final_loss": 1.0,
+        "validation_loss": None,
+        "steps": 100,
+        "seconds": 65.0,
+        "first_batch_s": 3,
+        "artefact": made,
+    }
+    assert f", {words}, first batch" in end({**value, "attempt": {"steps": own, "tokens": 0}})
 
 
 @pytest.mark.parametrize("device", ["cpu", "NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 9999"])

@@ -83,7 +83,10 @@ def result(
     started: FirstBatch,
     artefact: dict[str, Any],
 ) -> dict[str, Any]:
-    """The content of result.json. A collective: the ranks' peaks of memory are compared."""
+    """The content of result.json. A collective: the ranks' peaks of memory are compared.
+
+    Steps and tokens are the run's; its seconds are those of this attempt, whose own steps and tokens stand in `attempt`.
+    """
     shapes, trainable = engine.shapes(trainable=False), engine.shapes(trainable=True)
     return {
         "schema": RESULT_SCHEMA,
@@ -94,6 +97,10 @@ def result(
         "steps": progress.step,
         "tokens": progress.tokens,
         "seconds": round(progress.seconds, 3),
+        "attempt": {
+            "steps": progress.step - (resumed.step if resumed else 0),
+            "tokens": progress.tokens - (resumed.tokens if resumed else 0),
+        },
         "first_batch_s": started.batch_s,
         "first_step_s": started.step_s,
         "parameters_total": sum(math.prod(s) for s in shapes.values()),
@@ -134,8 +141,9 @@ def _more_rows(method: RowMethod) -> dict[str, Any]:
 def end(value: dict[str, Any]) -> str:
     loss = "no step was left to do" if value["final_loss"] is None else f"final loss {value['final_loss']:.4f}"
     held_out = "" if value["validation_loss"] is None else f", validation loss {value['validation_loss']:.4f}"
-    made = value["artefact"]
+    made, own = value["artefact"], value["attempt"]["steps"]
+    steps = f"{own} steps" if own == value["steps"] else f"{own} of {value['steps']} steps"
     return (
-        f"done: {loss}{held_out}, {value['steps']} steps in {clock_text(value['seconds'])}, first batch after {value['first_batch_s']} s; "
+        f"done: {loss}{held_out}, {steps} in {clock_text(value['seconds'])}, first batch after {value['first_batch_s']} s; "
         f"{made['path']}: {made['kind']} of {made['tensors']} tensors, {thousands(made['parameters'])} values, verified"
     )
