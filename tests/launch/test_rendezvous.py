@@ -12,10 +12,19 @@ from tuneplane.record.files import replace_json
 
 def test_p39_neighbouring_jobs_get_different_ports_below_the_ephemeral_range() -> None:
     firsts = [rendezvous.candidate_ports(str(job), 0)[0] for job in range(1000, 1400)]
-    assert len(set(firsts)) > 390
-    assert all(12000 <= p < 32000 for p in firsts)
+    assert len(set(firsts)) > 380
     assert rendezvous.candidate_ports("77", 0) != rendezvous.candidate_ports("77", 1)
     assert rendezvous.candidate_ports("77", 0) == rendezvous.candidate_ports("77", 0)
+
+
+RAY_KEEPS = {*range(10002, 20000), 6379, 6380, 8265, 10001, 52365}
+"""What `ray start` takes where it is told nothing: workers, GCS, dashboard, client server, dashboard agent (Ray 2.50 to 2.60)."""
+
+
+def test_a_job_s_port_is_none_that_ray_keeps_and_lies_below_the_ephemeral_range() -> None:
+    tried = {port for job in range(3000) for port in rendezvous.candidate_ports(str(job), job % 3)}
+    assert tried & RAY_KEEPS == set()
+    assert (min(tried), max(tried)) == (20000, 31999)
 
 
 def test_p39_a_taken_port_moves_on() -> None:

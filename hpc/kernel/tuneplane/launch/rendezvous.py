@@ -1,7 +1,8 @@
 """Where the ranks meet: node 0 picks a port derived from the job, publishes it in the attempt's folder, the others read it.
 
-The port lies below the usual ephemeral range and comes from the full job id and attempt, so that neighbours on one node differ; a taken port
-moves on to the next. Addresses are numeric; a name that resolves to 127.x (Debian's own host name) is replaced by the address of the route.
+The port lies below the usual ephemeral range and above what `ray start` keeps for its workers (10002 to 19999), as Ray does not start at a port
+of its own workers. It comes from the full job id and attempt, so that neighbours on one node differ; a taken port moves on to the next.
+Addresses are numeric; a name that resolves to 127.x (Debian's own host name) is replaced by the address of the route.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from tuneplane.record.files import read_json, replace_json
 
-PORT_FIRST, PORT_LAST = 12000, 32000
+PORT_FIRST, PORT_LAST = 20000, 32000
 _SIOCGIFADDR = 0x8915
 
 
