@@ -44,6 +44,7 @@ KINDS: dict[str, ErrorKind] = table(
     _K("E-SUBMIT-066", "not on this machine", "The local fleet runs one script once, at once, on one node; it has no queue that could hold, repeat or spread it.", "Drop the word, or choose a profile of a Slurm fleet."),
     _K("E-SUBMIT-067", "a time limit within the warning", "The warning comes so long before the limit that the job would be told to save at its start, every time.", "Ask for more time, or for a later warning: --signal B:USR2@30."),
     _K("E-SUBMIT-068", "a signal that is no warning here", "The batch script passes USR2 and TERM on to every rank, as USR2; any other signal would end it, and nobody would save.", "Ask for --signal USR2@SECONDS; a program of your own gets USR2, too."),
+    _K("E-SUBMIT-069", "a Ray method on shared nodes", "Ray knows one cluster a node: a second job of yours there does not start, and the first one that ends stops every Ray of yours on the node.", "Drop --no-exclusive (or `exclusive: false` under slurm:); whole nodes are asked for by themselves."),
     _K("E-SUBMIT-070", "the package's owner is not the folder's", "runs/<owner>/ holds a package of another uid.", "Submit as yourself; an admin looks at `tp site check`."),
     _K("E-SUBMIT-071", "the package is not what its list says", "A file was changed, added or removed after packing.", "Submit again."),
     _K("E-SUBMIT-072", "over the GPU quota", "Queued and running runs and this one together exceed the quota.", "Wait, stop a run, or ask an admin."),

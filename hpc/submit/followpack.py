@@ -97,7 +97,7 @@ def _drafted(around: Around, parent: Parent, action: str, source: Source, run: R
     spec = parse(derived.document)
     recipe = evaluator or catalogue.get(spec.spec.recipe.name, spec.spec.recipe.version)
     fleet, profile = parent.launch["fleet"], site.profiles[parent.launch["profiles"][0]]
-    options = merged_options(spec, site, profile)
+    options = merged_options(spec, site, profile, recipe)
     if faults := launchplan.limit_refusals(options, site, spec, recipe, fleet=fleet, swept=action == CHECKPOINTS):
         raise Refusals(faults)
     runtime_id = spec.spec.framework.runtime_id or recipe.runtime_id(spec.spec.framework.version)

@@ -34,6 +34,19 @@ def is_per_node(recipe: Recipe) -> bool:
     return kind_of(recipe) != "rank"
 
 
+def needs_whole_nodes(recipe: Recipe) -> bool:
+    """True where no other job may be on the nodes: Ray knows one cluster a node, and a driver that ends stops every Ray of its user there."""
+    return kind_of(recipe) == "ray"
+
+
+def whole_node_notes(spec: JobSpec, recipe: Recipe, fleet_kind: str) -> list[str]:
+    """What a submitter hears of nodes that are asked for as a whole although nobody said so."""
+    stated = spec.spec.slurm is not None and spec.spec.slurm.exclusive is not None
+    if stated or fleet_kind == "local" or not needs_whole_nodes(recipe):
+        return []
+    return [f"{recipe.id} runs on Ray, which wants whole nodes: the job asks for --exclusive"]
+
+
 def entry_of(
     recipe: Recipe, version: str, work: str, plan: Mapping[str, Any] | None = None, action: str = ""
 ) -> dict[str, Any]:
@@ -148,6 +161,11 @@ def limit_refusals(
                     allowed=", ".join(choices),
                 )
             )
+    if needs_whole_nodes(recipe) and not local and not options.get("exclusive"):
+        text = f"{recipe.id} runs on Ray, which wants whole nodes"
+        out.append(
+            Refusal("E-SUBMIT-069", text, field="spec.slurm.exclusive", found="false", allowed="true, or nothing")
+        )
     warned = local or bool(options.get("signal")) or kind_of(recipe) != "node"
     if wanted is not None and warned and wanted <= (lead := lead_of(options, site)):
         text = f"the warning comes {lead} s before the limit, so at the start"

@@ -205,14 +205,16 @@ def runtime_record(runtime: Runtime | None, verify: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def merged_options(spec: JobSpec, site: Site, profile: Any) -> dict[str, Any]:
-    """Batch words without empty values: the spec's, then the profile's partition, then the site's defaults."""
+def merged_options(spec: JobSpec, site: Site, profile: Any, recipe: Recipe) -> dict[str, Any]:
+    """Batch words without empty values: the spec's, then what its method needs, the profile's partition, the site's defaults."""
     from hpc.spec.slurm_options import SlurmOptions
 
     own = spec.spec.slurm or SlurmOptions()
     options = own.merged(dict(site.slurm.defaults)).model_dump(exclude_none=True)
     if profile.partition and not own.partition:
         options["partition"] = profile.partition
+    if own.exclusive is None and launchplan.needs_whole_nodes(recipe):
+        options["exclusive"] = True
     return {k: v for k, v in options.items() if v not in ("", None)}
 
 
@@ -344,11 +346,12 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     spec = parse(document(flags, trained, locked, placement, hyperparams))
     fleet = fleet_of(around.site, placement)
     profiles = tuple(around.site.profiles[p.profile] for p in placement.pools)
-    options = merged_options(spec, around.site, profiles[0])
+    options = merged_options(spec, around.site, profiles[0], recipe)
     if launchplan.kind_of(recipe) == "rank" and around.site.fleets[fleet].kind == "slurm":
         before = around.root, around.user, run.exp
         options, earlier = measured_lead(*before, spec, options, int(around.site.slurm.signal_lead_s))
         warnings += earlier
+    warnings += launchplan.whole_node_notes(spec, recipe, around.site.fleets[fleet].kind)
     work = around.root.admitted / run.run_id / "work" if around.site.admission.mode == "enforced" else run.work
     files = [*listed.answer(), *_template_files(recipe)]
     _check_entry(recipe, version, experiment.rel, files)
