@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,9 +119,9 @@ def fake_ray(tmp_path: Path, body: str) -> dict[str, str]:
         ('"$@"', 'test "$RAY_ADDRESS" = 10.0.0.1:12345', 0, 0, ""),
         ("exit 0", "exit 0", 0, 2, "E-JOB-061 Ray ended without having run its driver: it was not formed"),
         ('"$@"; exit 0', "exit 7", 0, 2, "E-JOB-061 the driver ended with 7, and Ray with 0"),
-        ("exit 0", "exit 0", 1, 0, ""),
+        ("exit 3", "exit 0", 1, 3, ""),
     ],
-    ids=["done", "driver failed", "the driver knows its cluster", "not formed, and says 0", "Ray hides the driver's end", "a node that joined"],
+    ids=["done", "driver failed", "the driver knows its cluster", "not formed, and says 0", "Ray hides the driver's end", "a node that says why"],
 )  # fmt: skip
 def test_a_ray_that_says_it_is_done_is_believed_with_its_driver_s_end_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, driver: str, node: int, code: int, words: str
@@ -134,6 +136,70 @@ def test_a_ray_that_says_it_is_done_is_believed_with_its_driver_s_end_only(
     assert ([e.exit_code for e in ends], said) == ([code], [words] if words else [])
 
 
+@pytest.mark.parametrize(
+    ("appears", "after", "code", "words"),
+    [
+        ("ray-driver.code", 0, 0, []),
+        ("ray-driver.code", 58, 0, []),
+        ("0.end.json", 58, 0, []),
+        ("1.end.json", 0, 2, ["E-JOB-062 Ray ended on this node, and its driver not in the 120 s after"]),
+    ],
+    ids=["it left after the head", "the file shows late", "the head gave up", "Ray was lost here"],
+)
+def test_a_node_that_joined_ends_well_only_where_the_driver_ended(
+    tmp_path: Path, appears: str, after: int, code: int, words: list[str]
+) -> None:
+    place, said, clock = place_of(tmp_path, node=1), list[str](), [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        if clock[0] >= after:
+            (place.attempt.nodes / appears).touch()
+
+    if not after:
+        sleep(0)
+    ends = checked_ends(place, [RankEnd(1, 0, 0, False)], {}, said.append, sleep=sleep)
+    assert ([e.exit_code for e in ends], said) == ([code], words)
+    assert clock[0] == (framework.PATIENCE_S if code else after)
+
+
+OURS = {
+    "TUNEPLANE_RUN_ID": "run-0001",
+    "TUNEPLANE_ATTEMPT": "0",
+    "TUNEPLANE_MAIN_PROCESS_IP": "10.0.0.1",
+    "TUNEPLANE_MAIN_PROCESS_PORT": "21234",
+}
+
+
+def test_only_what_this_attempt_s_ray_left_is_ended() -> None:
+    """A second job of the same user on the node, and the same run's next attempt, keep their Ray."""
+    with subprocess.Popen(
+        ["/bin/sh", "-c", "env -i sleep 600 & echo $!; wait"], env=OURS, stdout=subprocess.PIPE, text=True
+    ) as ours:
+        assert ours.stdout is not None
+        child = int(ours.stdout.readline())
+        other = [subprocess.Popen(["sleep", "600"], env=OURS | {name: "x"}) for name in OURS]
+        try:
+            framework.end_processes({})
+            assert ours.poll() is None, "without a name of its own it ends nothing"
+            framework.end_processes(OURS | {"PATH": "/bin"})
+            assert ours.wait(30) == -signal.SIGKILL
+            assert _gone(child), "a worker that wrote over its variables is found as a descendant"
+            assert [one.poll() for one in other] == [None] * len(OURS)
+        finally:
+            for one in (*other, ours):
+                one.kill()
+                one.wait()
+
+
+def _gone(pid: int) -> bool:
+    """Whether it ended; a zombie that nobody waits for has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 def test_what_a_framework_saved_is_not_known_and_only_its_attempts_are_capped() -> None:
     ending, policies = Ending("preempted", 85, 0, "", False), {"requeue_on": ["preempted"], "max_attempts": 4}
     previous = [{"requeue": True, "step": None}, {"requeue": True, "step": None}]
@@ -142,7 +208,3 @@ def test_what_a_framework_saved_is_not_known_and_only_its_attempts_are_capped() 
             ending, policies, attempt=2, first_attempt=0, step=None, previous=previous, counts_steps=counts
         )
         assert found == again
-
-
-def test_an_end_is_a_rank_s(tmp_path: Path) -> None:
-    assert checked_ends(place_of(tmp_path, node=1), [RankEnd(1, 0, 0, False)], {}, print) == [RankEnd(1, 0, 0, False)]

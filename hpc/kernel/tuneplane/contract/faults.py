@@ -214,6 +214,11 @@ JOB_FAULTS: Final[dict[str, tuple[str, str, str]]] = {
     "E-JOB-061": (
         "Ray was not formed, or did not run its driver",
         "`ray symmetric-run` ended with 0 and the driver did not: a node did not join, the port was taken, or another Ray runs on the node.",
-        "Look at logs/rank-*.log of the attempt. Ask for whole nodes (--exclusive): Ray knows one cluster a node and user.",
+        "Look at logs/rank-*.log of the attempt, and for a Ray of yours on its nodes that no job started.",
+    ),
+    "E-JOB-062": (
+        "Ray was lost on a node that had joined",
+        "Ray's own processes ended there (memory, a crash, somebody's `ray stop`) while the driver ran on; the job ends rather than wait for it.",
+        "Look at logs/rank-*.log and logs/node-*.log of that node. Where memory ran out, ask for more of it or for smaller batches.",
     ),
 }

@@ -1,14 +1,15 @@
 """A job whose command is a framework's launch plan: its words filled in, its files written, and Ray formed where the framework wants it.
 
 Ray is formed by its own `ray symmetric-run`, once a node: the node that has the published address becomes the head and runs the driver, the
-others join and stay until it ends. That command ends with 0 also where it could not start Ray at all, so the driver's end is written down by
-itself and looked for.
+others join and stay until it ends. That command ends with 0 also where it could not start Ray at all or lost it on the way, so the driver's end is
+written down by itself and looked for, on every node.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,10 @@ _DRIVER = (
     'end=$1 RAY_ADDRESS=$2; export RAY_ADDRESS; shift 2; "$@"; code=$?; printf "%s\\n" "$code" >"$end"; exit "$code"'
 )
 """The head's command: the driver joins this cluster and makes none of its own, and its exit code is written down."""
-_STOP_S = 60
+PATIENCE_S = 120
+"""How long a node whose Ray is gone waits for the driver's end: another node wrote it, and a shared file system may show it a minute late."""
+_OWN = ("TUNEPLANE_RUN_ID", "TUNEPLANE_ATTEMPT", "TUNEPLANE_MAIN_PROCESS_IP", "TUNEPLANE_MAIN_PROCESS_PORT")
+"""What every process of this attempt's Ray inherits, and together no process of another job has."""
 
 
 def read_plan(work: Path, launch: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -107,22 +111,33 @@ def ray_environment(env: Mapping[str, str], place: Place, wait_s: float) -> dict
 
 
 def checked_ends(
-    place: Place, ends: list[RankEnd], env: Mapping[str, str], say: Callable[[str], None]
+    place: Place,
+    ends: list[RankEnd],
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> list[RankEnd]:
-    """The ends of a node's Ray; one that only seems good becomes a failed launch, and what a bad one left is stopped."""
-    code = max(e.exit_code for e in ends)
-    if code:
-        _stop_ray(env)
-    if fault := ray_fault(place, code):
+    """The ends of a node's Ray; one that only seems good becomes a failed launch, and what is left of it on the node is ended."""
+    end_processes(env, sleep=sleep)
+    if fault := ray_fault(place, max(e.exit_code for e in ends), sleep=sleep):
         say(fault)
         return [replace(e, exit_code=exits.LAUNCH_FAILED) for e in ends]
     return ends
 
 
-def ray_fault(place: Place, code: int) -> str:
-    """Why a node's Ray did not do its work although its command says 0; "" where it did. Only the head's node can tell."""
-    if place.node or code:
+def ray_fault(place: Place, code: int, *, sleep: Callable[[float], None] = time.sleep) -> str:
+    """Why a node's Ray did not do its work although its command says 0; "" where it did.
+
+    A node that joined leaves a minute after the head, so the driver's end is there by then; where it is not within PATIENCE_S, this node was
+    lost to a driver that may wait for it for ever.
+    """
+    if code:
         return ""
+    if place.node:
+        if _head_ended(place, sleep):
+            return ""
+        return f"E-JOB-062 Ray ended on this node, and its driver not in the {PATIENCE_S} s after"
     try:
         said = driver_end(place).read_text("ascii").strip()
     except OSError:
@@ -130,9 +145,53 @@ def ray_fault(place: Place, code: int) -> str:
     return "" if said == "0" else f"E-JOB-061 the driver ended with {said}, and Ray with 0"
 
 
-def _stop_ray(env: Mapping[str, str]) -> None:
-    """End what a Ray that did not end by itself left on this node. Nothing that goes wrong here changes how the job ended."""
-    try:
-        subprocess.run(["ray", "stop", "--force"], env=dict(env), timeout=_STOP_S, check=False, capture_output=True)
-    except (OSError, subprocess.TimeoutExpired):
-        pass
+def _head_ended(place: Place, sleep: Callable[[float], None]) -> bool:
+    """Whether the driver ended, or the head's launcher did, within PATIENCE_S. The folder is listed: a name that was not there may be cached."""
+    wanted = {driver_end(place).name, "0.end.json"}
+    for waited in range(0, PATIENCE_S + 1, 2):
+        if waited:
+            sleep(2)
+        try:
+            if wanted & set(os.listdir(place.attempt.nodes)):
+                return True
+        except OSError:
+            continue  # a mount that comes back
+    return False
+
+
+def end_processes(env: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> None:
+    """End what this attempt's Ray left on the node, and no other process: `ray stop` would end every Ray of this user."""
+    marks = {f"{name}={env[name]}".encode() for name in _OWN if name in env}
+    if len(marks) < len(_OWN):
+        return
+    for _ in range(5):  # what is being started while the others are ended
+        found = _family(marks)
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass  # it ended by itself
+        if not found:
+            return
+        sleep(0.2)
+
+
+def _family(marks: set[bytes]) -> set[int]:
+    """Processes of this user that have these variables, with their descendants: Ray's workers write their title over theirs."""
+    parents: dict[int, int] = {}
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        try:
+            if not entry.name.isdigit() or entry.stat().st_uid != os.getuid():
+                continue
+            state, parent = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:2]
+            if state == "Z":
+                continue
+            parents[int(entry.name)] = int(parent)
+            if marks <= set((entry / "environ").read_bytes().split(b"\0")):
+                found.add(int(entry.name))
+        except OSError:
+            continue  # it ended, or may not be looked at
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
