@@ -28,6 +28,8 @@ class Param(BaseModel):
     min: int | float | None = None
     max: int | float | None = None
     exclusive_min: bool = False
+    excluded: list[int | float] = []
+    """Numbers between the bounds that have no meaning."""
     choices: list[Scalar] = []
     doc: str = ""
     group: str = ""
@@ -44,7 +46,8 @@ class Param(BaseModel):
         low = "" if self.min is None else f" {'>' if self.exclusive_min else '>='} {self.min}"
         high = "" if self.max is None else f" <= {self.max}"
         words = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "text", "enum": "a choice"}
-        return words[self.type] + low + (" and" if low and high else "") + high
+        but = "".join(f", not {number}" for number in self.excluded)
+        return words[self.type] + low + (" and" if low and high else "") + high + but
 
     def accepts(self, value: object) -> bool:
         """True for a value of the type, within bounds and choices. Booleans are no numbers; floats are finite."""
@@ -54,6 +57,8 @@ class Param(BaseModel):
             return False
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return True
+        if value in self.excluded:
+            return False
         if self.min is not None and (value < self.min or (self.exclusive_min and value == self.min)):
             return False
         return self.max is None or value <= self.max
@@ -85,7 +90,7 @@ def check_params(params: Mapping[str, Param], versions: Collection[str]) -> Iter
             yield bad(f"{here}.choices", p.choices, "at least one choice", "an enum needs choices")
         if any(not _has_type(p.type, c) for c in p.choices):
             yield bad(f"{here}.choices", p.choices, f"values of type {p.type}", "a choice has another type")
-        if p.type not in ("int", "float") and (p.min is not None or p.max is not None):
+        if p.type not in ("int", "float") and (p.min is not None or p.max is not None or p.excluded):
             yield bad(here, p.type, "int or float", "bounds need a number")
         if p.min is not None and p.max is not None and p.min > p.max:
             yield bad(f"{here}.min", p.min, f"at most max ({p.max})", "is above max")

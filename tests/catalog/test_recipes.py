@@ -147,6 +147,8 @@ BAD = [
     ("params/epochs/versions", ["9.9.9"], "params.epochs", "E-CATALOG-004"),
     ("params/learning_rate/default", True, "params.learning_rate.default", "E-CATALOG-004"),
     ("params/learning_rate/min", ..., "params.learning_rate.exclusive_min", "E-CATALOG-004"),
+    ("params/sched/excluded", [0], "params.sched", "E-CATALOG-004"),
+    ("params/learning_rate/excluded", [1e-05], "params.learning_rate.default", "E-CATALOG-004"),
     ("params/sched/choices", [], "params.sched.choices", "E-CATALOG-004"),
     ("params/sched/choices", ["linear", 1], "params.sched.choices", "E-CATALOG-004"),
     ("params/sched/min", 1, "params.sched", "E-CATALOG-004"),
