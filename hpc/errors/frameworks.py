@@ -77,4 +77,16 @@ KINDS: dict[str, ErrorKind] = table(
         "The generated file has one source a path, and this one belongs to the platform.",
         "Ask the recipe's owner to leave the parameter out.",
     ),
+    ErrorKind(
+        "E-FRAME-013",
+        "rows in a form that the framework does not read",
+        "Its reader goes by the end of the file's name, or reads one form whatever the name says; it would stop on the nodes.",
+        "Write the rows in one of the forms that are allowed, or name one file of a data set that has it.",
+    ),
+    ErrorKind(
+        "E-FRAME-014",
+        "roles that the method cannot place so",
+        "The framework has no option for that placement, and would put the roles elsewhere without a word.",
+        "Use one of the placements that are allowed, or one --profile for all roles.",
+    ),
 )

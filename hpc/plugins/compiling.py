@@ -7,8 +7,9 @@ program of the package; it runs isolated (`hpc.plugins.sandbox`) and knows of th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,8 @@ from tuneplane.contract import plans
 from tuneplane.record.canonical import CanonicalError, canonical_bytes, parse_json
 
 from hpc.errors import Refusal, Refusals
-from hpc.plugins.integrations import ANY_DIGEST, ANY_RUNTIME, CONTRACT_VERSION, NAME, check_integration
+from hpc.plugins.fitting import Machines, placed, row_faults
+from hpc.plugins.integrations import ANY_DIGEST, ANY_RUNTIME, CONTRACT_VERSION, NAME, ROLE_SOURCE, check_integration
 from hpc.plugins.opening import open_form, stored
 from hpc.plugins.plans import as_record, check_plan
 from hpc.plugins.sandbox import Said, run_isolated
@@ -24,11 +26,16 @@ from hpc.plugins.sandbox import Said, run_isolated
 OUTPUT: Final = "${TUNEPLANE_CHECKPOINT_DIR}"
 """Where a framework writes what a later attempt goes on from: one folder for all attempts of a run."""
 _BOUND: Final = {"model": "model", "train_data": "train", "validation_data": "validation"}
+_POINTLESS = re.compile(r'("(?:[^"\\]|\\.)*")|(?<![\d.])(\d+)(e[+-]\d+)')
+"""JSON texts, which stay, and numbers such as 5e-06, which YAML 1.1 reads as text: it wants a point."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The job as an integration sees it. `methods` are the names its recipe goes by; `hyperparams` are resolved, by their paths in `paths`."""
+    """The job as an integration sees it. `methods` are the names its recipe goes by; `hyperparams` are resolved, by their paths in `paths`.
+
+    `rows`: the form of `train` and `validation`; `pools` by name, and the pool of each role in `roles`.
+    """
 
     framework: str
     methods: tuple[str, ...]
@@ -37,17 +44,28 @@ class Wanted:
     runtime_digest: str
     orchestrator: str | None
     inputs: tuple[str, ...]
-    nodes: int
-    gpus_per_node: int
+    pools: Mapping[str, Machines]
     world_size: int
     hyperparams: Mapping[str, Any]
     paths: Mapping[str, str]
     spec: Mapping[str, Any]
     recipe: Mapping[str, Any]
+    rows: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> int:
+        """Of all pools."""
+        return sum(pool.nodes for pool in self.pools.values())
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Of the first pool; where a profile declares placements, of every one."""
+        return next(iter(self.pools.values())).gpus_per_node
 
 
 def compile_plan(folder: Path, files: Mapping[str, int], identity: Mapping[str, str], job: Wanted) -> dict[str, Any]:
-    """plan.json of this job by the package in `folder`. `identity`: id, version and digest of the package. Raises Refusal(s) E-FRAME-003 … -012."""
+    """plan.json of this job by the package in `folder`. `identity`: id, version and digest of the package. Raises Refusal(s) E-FRAME-003 … -014."""
     faults: list[Refusal] = []
     form = open_form(NAME, stored(folder, NAME), faults)
     if form is not None:
@@ -59,8 +77,11 @@ def compile_plan(folder: Path, files: Mapping[str, int], identity: Mapping[str, 
         message = f"{identity['id']} needs {', '.join(missing)}"
         raise Refusal("E-FRAME-011", message, field="spec", found=", ".join(job.inputs) or "none")
     profile = _profile(declared["profiles"], identity, job)
+    if faults := list(row_faults(profile, job.rows)):
+        raise Refusals(faults)
+    groups = placed(profile, job.pools, job.roles)
     compiler, origin = profile["compiler"], f"{identity['id']}@{identity['version']}: the plan"
-    answers = [_answer(folder, profile, compiler, identity, job) for _ in range(2)]
+    answers = [_answer(folder, profile, groups, identity, job) for _ in range(2)]
     if answers[0] != answers[1]:
         raise Refusal("E-FRAME-007", "two runs gave two plans", field=NAME, found=str(compiler.get("path", "")))
     body = check_plan(
@@ -87,11 +108,16 @@ def _profile(profiles: Sequence[dict[str, Any]], identity: Mapping[str, str], jo
 
 
 def _answer(
-    folder: Path, profile: Mapping[str, Any], compiler: Mapping[str, Any], identity: Mapping[str, str], job: Wanted
+    folder: Path,
+    profile: Mapping[str, Any],
+    groups: Sequence[Mapping[str, Any]],
+    identity: Mapping[str, str],
+    job: Wanted,
 ) -> bytes:
+    compiler = profile["compiler"]
     if compiler["kind"] == "yaml":
-        return canonical_bytes(yaml_plan(compiler, job))
-    said = run_isolated(folder, compiler["path"], canonical_bytes(request_of(profile, compiler, job)))
+        return canonical_bytes(yaml_plan(compiler, job, groups))
+    said = run_isolated(folder, compiler["path"], canonical_bytes(request_of(profile, groups, job)))
     if said.code:
         raise Refusal(
             "E-FRAME-004", f"{identity['id']}: {_words(said)}", field=compiler["path"], found=f"exit code {said.code}"
@@ -111,18 +137,19 @@ def _parsed(data: bytes, origin: str) -> Any:
         raise Refusal("E-FRAME-004", f"the answer is no JSON document: {exc}", field=origin) from exc
 
 
-def request_of(profile: Mapping[str, Any], compiler: Mapping[str, Any], job: Wanted) -> dict[str, Any]:
+def request_of(profile: Mapping[str, Any], groups: Sequence[Mapping[str, Any]], job: Wanted) -> dict[str, Any]:
     """What a provider reads from stdin. It holds no path of the site: places are words that the launcher fills in."""
     return {
         "contract_version": CONTRACT_VERSION,
         "operation": "launch",
         "profile": {k: v for k, v in profile.items() if k != "compiler"},
-        "config": compiler.get("config") or {},
+        "config": profile["compiler"].get("config") or {},
         "spec": dict(job.spec),
         "recipe": dict(job.recipe),
         "hyperparams": dict(job.hyperparams),
         "paths": dict(job.paths),
         "shape": {"nodes": job.nodes, "gpus_per_node": job.gpus_per_node, "world_size": job.world_size},
+        "placement": [dict(group) for group in groups],
         "inputs": {name: f"${{{plans.INPUTS[name]}}}" for name in job.inputs if name in plans.INPUTS},
         "places": {
             "output": OUTPUT,
@@ -134,7 +161,7 @@ def request_of(profile: Mapping[str, Any], compiler: Mapping[str, Any], job: Wan
     }
 
 
-def yaml_plan(compiler: Mapping[str, Any], job: Wanted) -> dict[str, Any]:
+def yaml_plan(compiler: Mapping[str, Any], job: Wanted, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The plan of a yaml compiler. Raises Refusal E-FRAME-011 (a binding without its input), E-FRAME-012 (a parameter on a bound path)."""
     bindings: Mapping[str, str] = compiler.get("bindings") or {}
     value: dict[str, Any] = json.loads(json.dumps(compiler.get("defaults") or {}))
@@ -146,23 +173,32 @@ def yaml_plan(compiler: Mapping[str, Any], job: Wanted) -> dict[str, Any]:
             )
         _put(value, path, given, name)
     for path, source in bindings.items():
-        _put(value, path, _binding(source, path, job), path)
+        _put(value, path, _binding(source, path, job, groups), path)
     config = compiler["config"]
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
     argv = [*compiler["argv"], *([compiler["config_flag"]] if compiler.get("config_flag") else [])]
     return {
         "contract_version": CONTRACT_VERSION,
         "launch_mode": compiler.get("launch_mode") or plans.DIRECT,
         "argv": [*argv, f"${{{plans.GENERATED}}}/{config}"],
-        "files": {config: json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"},
+        "files": {config: _POINTLESS.sub(lambda found: found[1] or f"{found[2]}.0{found[3]}", text) + "\n"},
     }
 
 
-def _binding(source: str, path: str, job: Wanted) -> Any:
+def _binding(source: str, path: str, job: Wanted, groups: Sequence[Mapping[str, Any]]) -> Any:
     if source in _BOUND:
         if _BOUND[source] not in job.inputs:
             raise Refusal("E-FRAME-011", f"{path} is bound to {source}", field=f"bindings.{path}", found="not given")
         return f"${{{plans.INPUTS[_BOUND[source]]}}}"
-    others = {"output": OUTPUT, "run_id": "${TUNEPLANE_RUN_ID}", "nodes": job.nodes, "gpus_per_node": job.gpus_per_node}
+    if of := ROLE_SOURCE.fullmatch(source):  # null where the role shares all nodes with the others
+        return next((group[of[2]] for group in groups if of[1] in group["roles"] and len(groups) > 1), None)
+    others = {
+        "together": len(groups) <= 1,
+        "output": OUTPUT,
+        "run_id": "${TUNEPLANE_RUN_ID}",
+        "nodes": job.nodes,
+        "gpus_per_node": job.gpus_per_node,
+    }
     return others[source]
 
 

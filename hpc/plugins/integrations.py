@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tuneplane.record.digest import is_digest, is_relative
 
+from hpc.plugins.fitting import check_fitting
 from hpc.plugins.forms import Form
 from hpc.spec.text import SEGMENT
 
@@ -19,8 +20,9 @@ ANY_RUNTIME: Final = "job-selected"
 ANY_DIGEST: Final = "job-pinned"
 CAPABILITIES: Final = ("launch", "scalar", "samples", "trajectories", "checkpoint", "resume", "export", "eval")
 INPUTS: Final = ("model", "train_data", "validation_data")
-SOURCES: Final = (*INPUTS, "output", "run_id", "nodes", "gpus_per_node")
-"""What a yaml compiler can bind to a path of the generated file."""
+SOURCES: Final = (*INPUTS, "output", "run_id", "nodes", "gpus_per_node", "together")
+"""What a yaml compiler can bind to a path of the generated file, besides `<role>.nodes` and `<role>.gpus_per_node`."""
+ROLE_SOURCE: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)\.(nodes|gpus_per_node)")
 LAUNCH_MODES: Final = ("direct", "ray-driver")
 _METHOD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -106,6 +108,7 @@ def _profile(profile: Form, files: Mapping[str, int]) -> _Match:
             profile.no("capabilities", "is no capability of a profile", found=name, allowed=", ".join(CAPABILITIES))
     if "launch" not in capabilities:
         profile.no("capabilities", "lacks launch, which every profile needs", allowed=", ".join(CAPABILITIES))
+    check_fitting(profile)
     compiler = profile.part("compiler")
     if compiler is None:
         if profile.value.get("compiler") is None:
@@ -149,10 +152,9 @@ def _yaml(compiler: Form) -> None:
     taken: dict[str, str] = {}
     if bindings is not None:
         for path, source in bindings.value.items():
-            if source not in SOURCES:
-                bindings.no(
-                    path, "is bound to nothing that the platform gives", found=source, allowed=", ".join(SOURCES)
-                )
+            if source not in SOURCES and not (isinstance(source, str) and ROLE_SOURCE.fullmatch(source)):
+                allowed = ", ".join((*SOURCES, "<role>.nodes", "<role>.gpus_per_node"))
+                bindings.no(path, "is bound to nothing that the platform gives", found=source, allowed=allowed)
             _claim(bindings, path, taken)
     if defaults is not None:
         for path in _leaves(defaults.value):

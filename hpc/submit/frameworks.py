@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tuneplane.contract import plans
@@ -12,6 +12,7 @@ from tuneplane.record.digest import digest_json
 
 from hpc.errors import Refusal, Refusals
 from hpc.plugins.compiling import Wanted, compile_plan
+from hpc.plugins.fitting import SEVERAL, Machines
 from hpc.submit.plugins import FOLDER
 
 if TYPE_CHECKING:
@@ -54,14 +55,23 @@ def _job(
         runtime_digest=str(runtime.get("sha256") or ""),
         orchestrator=recipe.orchestrator,
         inputs=tuple(name for name in INPUTS if name in given),
-        nodes=sum(p.nodes for p in pools),
-        gpus_per_node=pools[0].gpus_per_node,
+        pools={p.name: Machines(p.nodes, p.gpus_per_node, p.series) for p in pools},
         world_size=sum(p.nodes * p.ranks for p in pools),
         hyperparams=recipe.resolve(dict(spec.spec.hyperparams), version),
         paths={name: param.path_for(name, version) for name, param in recipe.typed.params.items()},
         spec=document,
         recipe=recipe.manifest,
+        rows={name: form_of(given[name], document, name) for name in ("train", "validation") if name in given},
+        roles=spec.spec.resources.roles,
     )
+
+
+def form_of(row: Mapping[str, Any], document: Mapping[str, Any], name: str) -> str:
+    """How the rows of an input lie: the end of the file's name, `folder` or SEVERAL. Of what travels in the package only the name tells."""
+    if any(file["path"] for file in row.get("files") or []):
+        source = document["spec"].get("data", {}).get(name) or {}
+        return SEVERAL if source.get("dataset") else "folder"
+    return PurePosixPath(row["path"]).suffix.removeprefix(".")
 
 
 def prepared_plan(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from tuneplane.record.digest import directory_digest_v1
 
 from hpc.catalog.recipes import Recipe, load_recipe
 from hpc.catalog.shipped import shipped
-from hpc.errors import Refusal
+from hpc.errors import Refusal, Refusals
 from hpc.plugins.compiling import Wanted, compile_plan
+from hpc.plugins.fitting import FORMS, SEVERAL, Machines, row_faults
 from hpc.plugins.integrations import NAME
 from hpc.spec.yamltext import parse_yaml
 
@@ -51,7 +53,7 @@ def job_of(recipe: Recipe, **changes: Any) -> Wanted:
     version = recipe.default_version
     job = Wanted(
         framework=recipe.framework, methods=(recipe.id,), engine=recipe.engine, runtime_id=recipe.runtime_id(), runtime_digest="",
-        orchestrator=recipe.orchestrator, inputs=("model", "train", "validation"), nodes=2, gpus_per_node=8, world_size=16,
+        orchestrator=recipe.orchestrator, inputs=("model", "train", "validation"), pools={"all": Machines(2, 8)}, world_size=16,
         hyperparams=recipe.resolve({}), paths={n: p.path_for(n, version) for n, p in recipe.typed.params.items()}, spec={}, recipe=recipe.manifest,
     )  # fmt: skip
     return replace(job, **changes)
@@ -61,7 +63,7 @@ def plan_of(method: str, **changes: Any) -> dict[str, Any]:
     recipe = recipe_of(method)
     folder = shipped("plugins") / recipe.integration.partition("/")[2]
     files = {p.relative_to(folder).as_posix(): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
-    identity = {"id": recipe.integration, "version": "1.0.0", "digest": directory_digest_v1(folder)}
+    identity = {"id": recipe.integration, "version": "1.1.0", "digest": directory_digest_v1(folder)}
     return compile_plan(folder, files, identity, job_of(recipe, **changes))
 
 
@@ -82,9 +84,29 @@ def _leaves(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return out
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_launch_plan_is_the_committed_one(method: str) -> None:
-    plan, golden = plan_of(method), DATA / "plans" / f"{method.replace('/', '-')}.json"
+TRAIN, ROLLOUT, REFERENCE = Machines(2, 8), Machines(1, 8), Machines(1, 8)
+APART: dict[str, Any] = {
+    "pools": {"actor": TRAIN, "rollout": ROLLOUT},
+    "roles": {"actor": "actor", "rollout": "rollout"},
+    "world_size": 24,
+}
+ALL_APART: dict[str, Any] = {
+    "pools": {"actor": TRAIN, "reference": REFERENCE, "rollout": ROLLOUT},
+    "roles": {"actor": "actor", "reference": "reference", "rollout": "rollout"},
+    "world_size": 32,
+}
+PLANS: list[tuple[str, str, dict[str, Any]]] = [
+    *((method, "", {}) for method in METHODS),
+    ("nemo-rl/grpo", "-apart", APART),
+    ("openrlhf/grpo", "-apart", APART),
+    ("openrlhf/grpo", "-all-apart", ALL_APART),
+    ("openrlhf/grpo", "-without-validation", {"inputs": ("model", "train")}),
+]
+
+
+@pytest.mark.parametrize(("method", "way", "changes"), PLANS, ids=[method + way for method, way, _ in PLANS])
+def test_the_launch_plan_is_the_committed_one(method: str, way: str, changes: dict[str, Any]) -> None:
+    plan, golden = plan_of(method, **changes), DATA / "plans" / f"{method.replace('/', '-')}{way}.json"
     if os.environ.get("UPDATE_PLANS"):
         golden.write_text(json.dumps(plan, indent=1, sort_keys=True) + "\n", "utf-8")
     assert plan == json.loads(golden.read_text("utf-8"))
@@ -117,11 +139,11 @@ def test_a_set_parameter_reaches_its_option_and_the_platform_keeps_its_own(metho
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_framework_gets_the_shape_of_the_job(method: str) -> None:
-    options = options_of(method, plan_of(method, nodes=3, gpus_per_node=4, world_size=12))
+    options = options_of(method, plan_of(method, pools={"all": Machines(3, 4)}, world_size=12))
     found = {
         k: str(v).strip("[']")
         for k, v in options.items()
-        if re.search(r"nnodes|num_nodes|gpus_per_node|num_engines", k)
+        if v is not None and re.search(r"nnodes|num_nodes|gpus_per_node|num_engines", k)
     }
     if method == "openrlhf/sft":  # its ranks are started by the launcher and know the shape from their environment
         assert found == {}
@@ -130,10 +152,136 @@ def test_the_framework_gets_the_shape_of_the_job(method: str) -> None:
         assert {"3", "4"} <= set(found.values())
 
 
+def test_roles_on_pools_of_their_own_get_their_nodes() -> None:
+    options = options_of("openrlhf/grpo", plan_of("openrlhf/grpo", **APART))
+    shape = {k: v for k, v in options.items() if re.search(r"num_nodes|num_engines|colocate|enable_sleep", k)}
+    assert shape == {
+        "actor.num_nodes": ["2"],
+        "ref.num_nodes": ["2"],
+        "vllm.num_engines": ["8"],
+        "train.colocate_actor_ref": shape["train.colocate_actor_ref"],
+    }
+    apart = options_of("openrlhf/grpo", plan_of("openrlhf/grpo", **ALL_APART))
+    assert (apart["actor.num_nodes"], apart["ref.num_nodes"], "train.colocate_actor_ref" in apart) == (
+        ["2"],
+        ["1"],
+        False,
+    )
+    nemo = options_of("nemo-rl/grpo", plan_of("nemo-rl/grpo", **APART))
+    resources = "policy.generation.colocated.resources"
+    assert (nemo["cluster.num_nodes"], nemo["policy.generation.colocated.enabled"]) == (3, False)
+    assert (nemo[f"{resources}.num_nodes"], nemo[f"{resources}.gpus_per_node"]) == (1, 8)
+
+
+@pytest.mark.parametrize(("method", "roles"), [
+    ("verl/grpo", APART), ("verl/ppo", APART), ("nemo-rl/grpo", ALL_APART),
+    ("openrlhf/grpo", APART | {"roles": {"actor": "actor", "reference": "rollout"}}),
+    ("verl/sft", APART | {"roles": {"trainer": "actor"}}), ("openrlhf/sft", {"roles": {"actor": "all"}}),
+])  # fmt: skip
+def test_a_placement_that_the_framework_has_no_option_for_is_refused(method: str, roles: dict[str, Any]) -> None:
+    with pytest.raises(Refusal) as caught:
+        plan_of(method, **roles)
+    assert caught.value.code == "E-FRAME-014"
+
+
+def test_a_pool_for_a_model_that_there_is_not_is_refused() -> None:
+    with pytest.raises(Refusal) as caught:
+        plan_of("openrlhf/grpo", **ALL_APART, hyperparams=recipe_of("openrlhf/grpo").resolve({"kl_coef": 0}))
+    assert "there is no reference model" in caught.value.message
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_roles_that_can_be_placed_are_the_recipe_s(method: str) -> None:
+    recipe = recipe_of(method)
+    declared = json.loads((shipped("plugins") / recipe.integration.partition("/")[2] / NAME).read_text("utf-8"))
+    profile = next(p for p in declared["profiles"] if p["method"] == method)
+    for groups in profile["placements"]:
+        assert sorted(role for group in groups for role in group) == sorted(recipe.roles)
+
+
+READ = {
+    "nemo-rl/grpo": {"arrow", "csv", "folder", "json", "jsonl", "parquet"},
+    "openrlhf/grpo": {"arrow", "csv", "folder", "json", "jsonl", "parquet"},
+    "openrlhf/sft": {"arrow", "csv", "folder", "json", "jsonl", "parquet"},
+    "verl/grpo": {"json", "jsonl", "parquet"}, "verl/ppo": {"json", "jsonl", "parquet"}, "verl/sft": {"parquet"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_that_the_framework_s_reader_would_stop_at_are_refused(method: str) -> None:
+    folder = shipped("plugins") / recipe_of(method).integration.partition("/")[2]
+    profiles = json.loads((folder / NAME).read_text("utf-8"))["profiles"]
+    profile = next(p for p in profiles if p["method"] == method)
+    for form in (*FORMS, SEVERAL, ""):
+        found = [(f.code, f.field) for f in row_faults(profile, {"train": "parquet", "validation": form})]
+        assert found == ([] if form in READ[method] else [("E-FRAME-013", "spec.data.validation")])
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value"),
+    [
+        ("openrlhf/grpo", "eval_steps", 0), ("openrlhf/grpo", "save_steps", 0), ("openrlhf/sft", "eval_steps", 0),
+        ("openrlhf/sft", "save_steps", 0), ("verl/sft", "save_freq", 0), ("verl/sft", "test_freq", 0),
+        *((method, "keep_checkpoints", 1) for method in METHODS if not method.startswith("nemo")),
+    ],
+)  # fmt: skip
+def test_a_value_by_which_the_framework_would_stop_or_lose_its_checkpoint_is_refused(
+    method: str, name: str, value: int
+) -> None:
+    """It takes steps modulo these, and removes what is there before the new checkpoint counts."""
+    recipe = recipe_of(method)
+    with pytest.raises(Refusals) as caught:
+        recipe.resolve({name: value})
+    assert [(f.code, f.field) for f in caught.value.items] == [("E-CATALOG-012", f"spec.hyperparams.{name}")]
+    assert recipe.resolve({name: 2})[name] == 2
+
+
+def test_the_number_of_kept_checkpoints_is_the_critic_s_too() -> None:
+    options = options_of(
+        "verl/ppo", plan_of("verl/ppo", hyperparams=recipe_of("verl/ppo").resolve({"keep_checkpoints": 5}))
+    )
+    assert (options["trainer.max_actor_ckpt_to_keep"], options["trainer.max_critic_ckpt_to_keep"]) == ("5", "5")
+
+
+ANSWERS = [
+    ("the answer is 42", "42", 1.0), ("\\boxed is not asked for: 42\n", "42", 1.0), ("42 it is", "42", 0.0), ("", "42", 0.0),
+    ("the answer is 142", "42", 0.0), ("so it is -42", "42", 0.0), ("so it is -42", "-42", 1.0), ("about 3.42", "42", 0.0),
+    ("答案是42", "42", 1.0), ("$42", 42, 1.0), ("anything", "", 0.0),
+]  # fmt: skip
+PROMPT = "<|im_start|>user\nWhat is 40 + 2? One says 42<|im_end|>\n<|im_start|>assistant\n"
+ENDS = [
+    "",
+    "<|im_end|>",
+    "<|im_end|>\n",
+    "</s>",
+    "<|eot_id|>",
+    "<end_of_turn>\n<eos>",
+    "<|endoftext|><|endoftext|>",
+    "<｜end▁of▁sentence｜>",
+]
+
+
+def function_of(method: str, name: str) -> Any:
+    return runpy.run_path(str(recipe_of(method).template / "reward.py"))[name]
+
+
+def test_the_template_of_a_reward_counts_a_finished_answer() -> None:
+    """OpenRLHF hands over the whole text with its special tokens, and may put one before the prompt; verl the answer alone, without them."""
+    rewards = function_of("openrlhf/grpo", "reward_func")
+    cases = [(before, end, *answer) for before in ("", "<s>") for end in ENDS for answer in ANSWERS]
+    queries = [f"{before}{PROMPT}{answer}{end}" for before, end, answer, _, _ in cases]
+    found = rewards(queries, [PROMPT] * len(cases), [label for *_, label, _ in cases])
+    wanted = [score for *_, score in cases]
+    assert (found["rewards"].tolist(), found["scores"].tolist(), found["extra_logs"]) == (wanted, wanted, {})
+    for method in ("verl/grpo", "verl/ppo"):
+        compute = function_of(method, "compute_score")
+        assert [compute("toy", answer, label) for answer, label, _ in ANSWERS] == [score for *_, score in ANSWERS]
+
+
 @pytest.mark.parametrize("method", [m for m in METHODS if not m.startswith("nemo")])
 def test_a_job_without_gpus_is_refused_in_words(method: str) -> None:
     with pytest.raises(Refusal) as caught:
-        plan_of(method, gpus_per_node=0)
+        plan_of(method, pools={"all": Machines(2, 0)})
     assert caught.value.code == "E-FRAME-004"
     assert "choose a profile" in caught.value.message
 

@@ -15,8 +15,10 @@ from tuneplane.contract.layout import RunPaths, StorageRoot
 from tuneplane.record.digest import digest_json
 
 from hpc.errors import Refusals
+from hpc.plugins.fitting import SEVERAL
 from hpc.site.sitefile import load_site
 from hpc.submit import admission
+from hpc.submit.frameworks import form_of
 from tests.plugin_use.conftest import ME, Tp, commit
 from tests.plugin_use.test_job import finished, lines
 
@@ -109,24 +111,61 @@ def test_a_plan_that_breaks_the_contract_is_refused_before_anything_is_written(
     assert not list((root.runs / ME / "counting").glob("run-*"))
 
 
-def test_an_integration_that_comes_with_tp_is_bound_by_itself_and_ray_is_started_once_a_node(
-    tp: Tp, root: StorageRoot, project: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def rl(tp: Tp, root: StorageRoot, project: Path, tmp_path: Path) -> Callable[..., tuple[str | Path, ...]]:
+    """The experiment `rl` of nemo-rl/grpo; gives the words of a dry run with such rows on such a profile."""
     tp("new", "rl", "--method", "nemo-rl/grpo")
-    for name in ("model", "rows.jsonl"):
-        (tmp_path / name).mkdir() if name == "model" else (tmp_path / name).write_text("{}\n")
-    (tmp_path / "model" / "config.json").write_text("{}")
     commit(project)
-    rows = tmp_path / "rows.jsonl"
-    given = ("--model", tmp_path / "model", "--train-data", rows, "--validation-data", rows, "--profile", "cpu")
-    said = tp.json("submit", "rl", *given, "--dry-run")
+    model, rows = tmp_path / "model", tmp_path / "rows.jsonl"
+    model.mkdir()
+    for path in (model / "config.json", rows, tmp_path / "rows.txt"):
+        path.write_text("{}\n")
+
+    def words(train: str = "rows.jsonl", profile: str = "cpu") -> tuple[str | Path, ...]:
+        given = ("--model", model, "--train-data", tmp_path / train, "--validation-data", rows)
+        return ("submit", "rl", *given, "--profile", profile, "--dry-run")
+
+    return words
+
+
+def test_an_integration_that_comes_with_tp_is_bound_by_itself_and_ray_is_started_once_a_node(
+    tp: Tp, rl: Callable[..., tuple[str | Path, ...]]
+) -> None:
+    said = tp.json(*rl())
     assert [p["id"] for p in said["jobspec"]["spec"]["plugins"]] == ["tuneplane/framework-nemo-rl"]
     entry, shape = said["entry"], said["shape"]
     assert (entry["kind"], shape["ranks_per_node"], shape["world_size"]) == ("ray", 1, 1)
     assert entry["argv"] == said["plan"]["argv"]
     assert entry["argv"][-2:] == ["--config", "${TUNEPLANE_GENERATED_DIR}/grpo.yaml"]
     tp("plugin", "disable", "tuneplane/framework-nemo-rl", "--site")
-    assert tp.codes("submit", "rl", *given, "--dry-run") == ["E-REG-011"]
+    assert tp.codes(*rl()) == ["E-REG-011"]
+
+
+def test_rows_and_roles_that_the_framework_would_stop_at_are_refused_before_the_queue(
+    tp: Tp, rl: Callable[..., tuple[str | Path, ...]]
+) -> None:
+    assert tp.json(*rl("model"))["plan"]["files"] == tp.json(*rl())["plan"]["files"], "a folder that the user names"
+    (fault,) = tp.json(*rl("rows.txt"), code=1)["errors"]
+    assert (fault["code"], fault["field"], fault["found"]) == ("E-FRAME-013", "spec.data.train", "txt")
+    (fault,) = tp.json(*rl(profile="actr=cpu"), code=1)["errors"]
+    assert (fault["code"], fault["field"], fault["found"]) == ("E-FRAME-014", "spec.resources.roles", "actr=actr")
+
+
+@pytest.mark.parametrize(
+    ("row", "source", "found"),
+    [
+        ({"path": "/shared/a.parquet", "files": [{"path": ""}]}, {"path": "a.parquet"}, "parquet"),
+        ({"path": "/run/work/experiments/e/a.jsonl", "files": []}, {"path": "a.jsonl"}, "jsonl"),
+        ({"path": "/shared/rows.d", "files": [{"path": "a.jsonl"}]}, {"path": "rows.d"}, "folder"),
+        ({"path": "/root/content", "files": [{"path": "a.jsonl"}, {"path": "b.jsonl"}]}, {"dataset": "alice/gsm8k@v2"}, SEVERAL),
+        ({"path": "/root/content/a.jsonl", "files": [{"path": ""}]}, {"dataset": "alice/gsm8k@v2"}, "jsonl"),
+        ({"path": "/shared/rows", "files": [{"path": ""}]}, {"path": "rows"}, ""),
+    ],
+)  # fmt: skip
+def test_the_form_of_an_input_is_told_by_what_is_recorded_of_it(
+    row: dict[str, Any], source: dict[str, str], found: str
+) -> None:
+    assert form_of(row, {"spec": {"data": {"train": source}}}, "train") == found
 
 
 def test_admission_compiles_again_and_refuses_another_plan(

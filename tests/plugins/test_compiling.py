@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from hpc.errors import Refusal, Refusals
 from hpc.plugins import sandbox
-from hpc.plugins.compiling import Wanted, compile_plan
+from hpc.plugins.compiling import Wanted, compile_plan, yaml_plan
+from hpc.plugins.fitting import SEVERAL, Machines, placed
 
 IDENTITY = {"id": "alice/framework-toy", "version": "1.0", "digest": "sha256:" + "0" * 64}
 JOB = Wanted(
     framework="toy", methods=("alice/count", "toy/count"), engine="", runtime_id="toy-1.0.0", runtime_digest="", orchestrator="process-group",
-    inputs=("model",), nodes=2, gpus_per_node=8, world_size=16, hyperparams={"to": 3, "rate": 0.5}, paths={"to": "count.to", "rate": "rate"},
+    inputs=("model",), pools={"all": Machines(2, 8)}, world_size=16, hyperparams={"to": 3, "rate": 0.5}, paths={"to": "count.to", "rate": "rate"},
     spec={"kind": "TrainingJob"}, recipe={"name": "count"},
 )  # fmt: skip
 GOOD: dict[str, Any] = {
@@ -73,7 +77,7 @@ def test_a_provider_learns_the_job_and_no_path_of_the_site(tmp_path: Path) -> No
     assert json.loads(plan["files"]["request"]) == {
         "contract_version": 1, "operation": "launch", "profile": PROFILE, "config": {}, "spec": {"kind": "TrainingJob"},
         "recipe": {"name": "count"}, "hyperparams": {"to": 3, "rate": 0.5}, "paths": {"to": "count.to", "rate": "rate"},
-        "shape": {"nodes": 2, "gpus_per_node": 8, "world_size": 16}, "inputs": {"model": "${TUNEPLANE_MODEL_PATH}"},
+        "shape": {"nodes": 2, "gpus_per_node": 8, "world_size": 16}, "placement": [], "inputs": {"model": "${TUNEPLANE_MODEL_PATH}"},
         "places": {"output": "${TUNEPLANE_CHECKPOINT_DIR}", "out": "${TUNEPLANE_OUT_DIR}", "experiment": "${TUNEPLANE_EXP_DIR}",
                    "generated": "${TUNEPLANE_GENERATED_DIR}", "run_id": "${TUNEPLANE_RUN_ID}"},
     }  # fmt: skip
@@ -213,6 +217,109 @@ def test_a_yaml_compiler_merges_defaults_parameters_and_bindings_without_running
         "cluster": {"gpus": 8, "nodes": 2}, "count": {"from": 1, "to": 3}, "deep": {"er": {}}, "model": {"path": "${TUNEPLANE_MODEL_PATH}"},
         "name": "${TUNEPLANE_RUN_ID}", "out": "${TUNEPLANE_CHECKPOINT_DIR}", "rate": 0.5,
     }  # fmt: skip
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+@example(5e-06)
+@example(1e16)
+@example(-1e-07)
+def test_a_number_of_a_generated_file_is_the_same_number_to_a_reader_of_yaml(number: float) -> None:
+    """PyYAML reads YAML 1.1, to which 5e-06 is a text; a text that looks like a number stays a text."""
+    names = {"rate": "rate", "words": "words", "5e-06": "5e-06"}
+    given = {"rate": number, "words": f'a "{number!r}" \\ 5e-06', "5e-06": "5e-06"}
+    plan = yaml_plan(YAML, replace(JOB, hyperparams=given, paths=names), [])
+    for read in (yaml.safe_load, json.loads):
+        found = read(plan["files"]["toy.yaml"])
+        assert {name: found[name] for name in given} == given
+        assert type(found["rate"]) is float
+
+
+@pytest.mark.parametrize(
+    ("groups", "found"),
+    [
+        ([], (True, None, None)),
+        ([{"roles": ["actor", "rollout"], "nodes": 3, "gpus_per_node": 8}], (True, None, None)),
+        ([{"roles": ["actor"], "nodes": 2, "gpus_per_node": 8}, {"roles": ["rollout"], "nodes": 1, "gpus_per_node": 8}], (False, 1, 8)),
+    ],
+)  # fmt: skip
+def test_a_yaml_compiler_binds_where_a_role_lies(groups: list[dict[str, Any]], found: tuple[Any, ...]) -> None:
+    bindings = {"t": "together", "n": "rollout.nodes", "g": "rollout.gpus_per_node"}
+    read = json.loads(yaml_plan(YAML | {"bindings": bindings}, JOB, groups)["files"]["toy.yaml"])
+    assert (read["t"], read["n"], read["g"]) == found
+
+
+@pytest.mark.parametrize(
+    ("declared", "rows", "found"),
+    [
+        (None, {"train": "xlsx"}, []),
+        (["parquet", "folder"], {"train": "parquet", "validation": "folder"}, []),
+        (["parquet"], {"train": "jsonl", "validation": "parquet"}, [("spec.data.train", "jsonl", ".parquet")]),
+        (["jsonl", "folder"], {"train": SEVERAL, "validation": ""},
+         [("spec.data.train", SEVERAL, ".jsonl, a folder"), ("spec.data.validation", "", ".jsonl, a folder")]),
+    ],
+)  # fmt: skip
+def test_rows_that_a_framework_does_not_read_are_refused_before_the_queue(
+    tmp_path: Path, declared: list[str] | None, rows: dict[str, str], found: list[tuple[str, ...]]
+) -> None:
+    folder = package(tmp_path, YAML, profile={"rows": declared} if declared else {})
+    if not found:
+        assert compiled(folder, replace(JOB, rows=rows))["launch_mode"] == "direct"
+        return
+    with pytest.raises(Refusals) as caught:
+        compiled(folder, replace(JOB, rows=rows))
+    assert codes(caught) == ["E-FRAME-013"] * len(found)
+    assert [(f.field, f.found, f.allowed) for f in caught.value.items] == found
+    assert ["name one file of the split" in f.hint for f in caught.value.items] == [row[1] == SEVERAL for row in found]
+
+
+APART = [
+    [["actor", "reference", "rollout"]],
+    [["actor", "reference"], ["rollout"]],
+    [["actor"], ["reference"], ["rollout"]],
+]
+A, B, C = Machines(2, 8, "h200"), Machines(1, 8, "h200"), Machines(3, 8, "h200")
+
+
+@pytest.mark.parametrize(
+    ("pools", "roles", "found"),
+    [
+        ({"all": A}, {}, [(["actor", "reference", "rollout"], 2)]),
+        ({"actor": A}, {"actor": "actor", "rollout": "actor"}, [(["actor", "reference", "rollout"], 2)]),
+        ({"a": A, "b": B}, {"actor": "a", "rollout": "b"}, [(["actor", "reference"], 2), (["rollout"], 1)]),
+        ({"a": A, "b": B}, {"rollout": "a", "reference": "b", "actor": "b"}, [(["actor", "reference"], 1), (["rollout"], 2)]),
+        ({"a": A, "b": B, "c": C}, {"rollout": "c", "reference": "b", "actor": "a"},
+         [(["actor"], 2), (["reference"], 1), (["rollout"], 3)]),
+    ],
+)  # fmt: skip
+def test_roles_lie_where_the_job_puts_them(
+    pools: dict[str, Machines], roles: dict[str, str], found: list[tuple[list[str], int]]
+) -> None:
+    assert placed(PROFILE | {"placements": APART}, pools, roles) == [
+        {"roles": group, "nodes": nodes, "gpus_per_node": 8} for group, nodes in found
+    ]
+    assert placed(PROFILE, pools, roles) == [], "a profile that says nothing of roles judges them itself"
+
+
+@pytest.mark.parametrize(
+    ("pools", "roles", "message", "field"),
+    [
+        ({"a": A}, {"actr": "a"}, "toy/count has no role actr", "spec.resources.roles"),
+        ({"a": A, "b": B}, {"actor": "a", "reference": "b"}, "toy/count cannot place its roles so", "spec.resources.roles"),
+        ({"a": A, "b": B}, {"reference": "a", "rollout": "a", "actor": "b"}, "toy/count cannot place its roles so", "spec.resources.roles"),
+        ({"a": A, "b": B}, {"actor": "a", "rollout": "a"}, "toy/count cannot place its roles so", "spec.resources.roles"),
+        ({"a": A, "b": B}, {}, "toy/count cannot place its roles so", "spec.resources.roles"),
+        ({"a": A, "b": Machines(1, 4, "h200")}, {"actor": "a", "rollout": "b"},
+         "a framework places roles by numbers of nodes, so that all its nodes are of one kind", "spec.resources.pools"),
+        ({"a": A, "b": Machines(1, 8, "h100")}, {"actor": "a", "rollout": "b"},
+         "a framework places roles by numbers of nodes, so that all its nodes are of one kind", "spec.resources.pools"),
+    ],
+)  # fmt: skip
+def test_a_placement_that_no_option_stands_for_is_refused(
+    pools: dict[str, Machines], roles: dict[str, str], message: str, field: str
+) -> None:
+    with pytest.raises(Refusal) as caught:
+        placed(PROFILE | {"placements": APART}, pools, roles)
+    assert (caught.value.code, caught.value.message, caught.value.field) == ("E-FRAME-014", message, field)
 
 
 @pytest.mark.parametrize("path", ["model", "model.path", "model.path.x"])

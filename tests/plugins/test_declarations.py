@@ -198,6 +198,17 @@ def integration(folder: Path, value: Any, **files: str) -> Report:
     )
 
 
+FITTING = {
+    "rows": ["parquet", "folder"], "placements": [[["actor", "rollout"]], [["actor"], ["rollout"]]],
+    "compiler": YAML | {"bindings": {"n": "rollout.nodes", "g": "rollout.gpus_per_node", "t": "together"}},
+}  # fmt: skip
+
+
+def test_a_profile_says_what_rows_it_reads_and_how_its_roles_can_lie(tmp_path: Path) -> None:
+    report = integration(tmp_path, {"contract_version": 1, "profiles": [PROFILE | FITTING]})
+    assert (report.publishable, [str(e) for e in report.errors]) == (True, [])
+
+
 def test_a_sound_integration_with_both_compilers(tmp_path: Path) -> None:
     report = integration(tmp_path, WHOLE)
     assert (report.publishable, [str(e) for e in report.errors]) == (True, [])
@@ -238,6 +249,10 @@ def test_an_integration_at_fault_is_refused(tmp_path: Path, value: dict[str, Any
         (compiled({"defaults": {"model.path": "x"}}), "compiler.defaults.model.path"),
         (compiled({"defaults": {"model": {}}}), "compiler.defaults.model"),
         (compiled({"defaults": {"model": {"path": {"deep": 1}}}}), "compiler.defaults.model.path.deep"), ({"extra": 1}, "extra"),
+        (compiled({"bindings": {"a": "rollout.cpus"}}), "compiler.bindings.a"), ({"rows": ["xlsx"]}, "rows"), ({"rows": "csv"}, "rows"),
+        ({"placements": "actor"}, "placements"), ({"placements": [["actor"]]}, "placements[0]"),
+        ({"placements": [[["actor"]], [["actor"], []]]}, "placements[1]"), ({"placements": [[["actor"], ["actor"]]]}, "placements[0]"),
+        ({"placements": [[[1]]]}, "placements[0]"), ({"placements": [[]]}, "placements[0]"),
     ],
     ids=str,
 )  # fmt: skip

@@ -4,6 +4,26 @@ import json
 import sys
 
 
+def placed(groups, given):
+    """Options that put actor, reference and rollout on the pools of their groups; all share every GPU where there is one group."""
+    at = {role: group for group in groups for role in group["roles"]}
+    out = {}
+    for role, name in (("actor", "actor"), ("reference", "ref")):
+        out[name + ".num_nodes"] = at[role]["nodes"]
+        out[name + ".num_gpus_per_node"] = at[role]["gpus_per_node"]
+    together = given["tensor_parallel"]
+    engines, left = divmod(at["rollout"]["nodes"] * at["rollout"]["gpus_per_node"], together)
+    if left:
+        sys.exit(f"tensor_parallel {together} does not divide {engines * together + left} GPUs")
+    out["vllm.num_engines"] = engines
+    if len(groups) == 1:
+        return {**out, "train.colocate_all": True, "vllm.enable_sleep": True, "ds.enable_sleep": True}
+    shared = at["actor"] is at["reference"]
+    if not shared and not given["kl_coef"]:
+        sys.exit("with kl_coef 0 there is no reference model: give it no pool of its own")
+    return {**out, "train.colocate_actor_ref": shared}
+
+
 def main():
     request = json.load(sys.stdin)
     config, shape = request["config"], request["shape"]
@@ -17,11 +37,8 @@ def main():
             value = sources[source]
             owned[flag] = value + config["suffixes"][flag] if flag in config["suffixes"] else value
     owned.update(dict.fromkeys(config["flags"], True))
-    if config["engines"]:
-        together = request["hyperparams"]["tensor_parallel"]
-        if nodes * gpus % together:
-            sys.exit(f"tensor_parallel {together} does not divide {nodes * gpus} GPUs")
-        owned["vllm.num_engines"] = nodes * gpus // together
+    if config["roles"]:
+        owned.update(placed(request["placement"], request["hyperparams"]))
     given = {request["paths"][name]: value for name, value in request["hyperparams"].items()}
     if both := sorted(owned.keys() & given.keys()):
         sys.exit("the platform sets " + ", ".join(both))

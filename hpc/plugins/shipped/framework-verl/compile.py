@@ -35,6 +35,8 @@ def main():
     for path, source in config["bindings"].items():
         value = sources[source]
         owned[path] = value + config["suffixes"][path] if path in config["suffixes"] else value
+    for path, name in config.get("same", {}).items():  # a second option with the value of a parameter
+        owned[path] = request["hyperparams"][name]
     given = {request["paths"][name]: value for name, value in request["hyperparams"].items()}
     if both := sorted(owned.keys() & given.keys()):
         sys.exit("the platform sets " + ", ".join(both))
