@@ -89,4 +89,10 @@ KINDS: dict[str, ErrorKind] = table(
         "The framework has no option for that placement, and would put the roles elsewhere without a word.",
         "Use one of the placements that are allowed, or one --profile for all roles.",
     ),
+    ErrorKind(
+        "E-FRAME-015",
+        "the method does not read a part of the spec",
+        "The framework would train as if it had not been stated.",
+        "Leave it out; `tp methods NAME` lists the parameters that say the same, such as lora_rank for model.peft.",
+    ),
 )

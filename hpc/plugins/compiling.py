@@ -17,7 +17,7 @@ from tuneplane.contract import plans
 from tuneplane.record.canonical import CanonicalError, canonical_bytes, parse_json
 
 from hpc.errors import Refusal, Refusals
-from hpc.plugins.fitting import Machines, placed, row_faults
+from hpc.plugins.fitting import Machines, placed, row_faults, unread_faults
 from hpc.plugins.integrations import ANY_DIGEST, ANY_RUNTIME, CONTRACT_VERSION, NAME, ROLE_SOURCE, check_integration
 from hpc.plugins.opening import open_form, stored
 from hpc.plugins.plans import as_record, check_plan
@@ -65,7 +65,7 @@ class Wanted:
 
 
 def compile_plan(folder: Path, files: Mapping[str, int], identity: Mapping[str, str], job: Wanted) -> dict[str, Any]:
-    """plan.json of this job by the package in `folder`. `identity`: id, version and digest of the package. Raises Refusal(s) E-FRAME-003 … -014."""
+    """plan.json of this job by the package in `folder`. `identity`: id, version and digest of the package. Raises Refusal(s) E-FRAME-003 … -015."""
     faults: list[Refusal] = []
     form = open_form(NAME, stored(folder, NAME), faults)
     if form is not None:
@@ -77,7 +77,7 @@ def compile_plan(folder: Path, files: Mapping[str, int], identity: Mapping[str, 
         message = f"{identity['id']} needs {', '.join(missing)}"
         raise Refusal("E-FRAME-011", message, field="spec", found=", ".join(job.inputs) or "none")
     profile = _profile(declared["profiles"], identity, job)
-    if faults := list(row_faults(profile, job.rows)):
+    if faults := [*row_faults(profile, job.rows), *unread_faults(profile, job.spec)]:
         raise Refusals(faults)
     groups = placed(profile, job.pools, job.roles)
     compiler, origin = profile["compiler"], f"{identity['id']}@{identity['version']}: the plan"

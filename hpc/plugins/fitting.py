@@ -30,7 +30,8 @@ class Machines:
 
 
 def check_fitting(profile: Form) -> None:
-    """Keep every fault of a profile's `rows` and `placements` in the form."""
+    """Keep every fault of a profile's `rows`, `unread` and `placements` in the form."""
+    profile.texts("unread", most=16, limit=128)
     for form in profile.texts("rows", most=len(FORMS)):
         if form not in FORMS:
             profile.no("rows", "is no form of rows", found=form, allowed=", ".join(FORMS))
@@ -52,6 +53,17 @@ def row_faults(profile: Mapping[str, Any], rows: Mapping[str, str]) -> Iterator[
             message = f"{profile['method']} does not read {form or 'a file without an ending'} as rows"
             hint = "name one file of the split with its path" if form == SEVERAL else ""
             yield Refusal("E-FRAME-013", message, field=f"spec.data.{name}", found=form, allowed=words, hint=hint)
+
+
+def unread_faults(profile: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[Refusal]:
+    """E-FRAME-015 for each part of the JobSpec that the job states and the profile calls `unread`."""
+    for path in profile.get("unread") or ():
+        value: Any = spec.get("spec")
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value:
+            message = f"{profile['method']} does not read {path}"
+            yield Refusal("E-FRAME-015", message, field=f"spec.{path}", found=value, allowed="nothing")
 
 
 def placed(profile: Mapping[str, Any], pools: Mapping[str, Machines], roles: Mapping[str, str]) -> list[dict[str, Any]]:

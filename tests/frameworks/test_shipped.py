@@ -217,6 +217,15 @@ def test_rows_that_the_framework_s_reader_would_stop_at_are_refused(method: str)
         assert found == ([] if form in READ[method] else [("E-FRAME-013", "spec.data.validation")])
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_adapters_that_the_compiler_does_not_read_are_refused(method: str) -> None:
+    """Else all weights would be trained, without a word."""
+    spec = {"spec": {"model": {"base": "m", "peft": {"kind": "lora", "dim": 16}}}}
+    with pytest.raises(Refusals) as caught:
+        plan_of(method, spec=spec)
+    assert [(f.code, f.field) for f in caught.value.items] == [("E-FRAME-015", "spec.model.peft")]
+
+
 @pytest.mark.parametrize(
     ("method", "name", "value"),
     [

@@ -199,7 +199,7 @@ def integration(folder: Path, value: Any, **files: str) -> Report:
 
 
 FITTING = {
-    "rows": ["parquet", "folder"], "placements": [[["actor", "rollout"]], [["actor"], ["rollout"]]],
+    "rows": ["parquet", "folder"], "unread": ["model.peft"], "placements": [[["actor", "rollout"]], [["actor"], ["rollout"]]],
     "compiler": YAML | {"bindings": {"n": "rollout.nodes", "g": "rollout.gpus_per_node", "t": "together"}},
 }  # fmt: skip
 
@@ -250,6 +250,7 @@ def test_an_integration_at_fault_is_refused(tmp_path: Path, value: dict[str, Any
         (compiled({"defaults": {"model": {}}}), "compiler.defaults.model"),
         (compiled({"defaults": {"model": {"path": {"deep": 1}}}}), "compiler.defaults.model.path.deep"), ({"extra": 1}, "extra"),
         (compiled({"bindings": {"a": "rollout.cpus"}}), "compiler.bindings.a"), ({"rows": ["xlsx"]}, "rows"), ({"rows": "csv"}, "rows"),
+        ({"unread": "model.peft"}, "unread"),
         ({"placements": "actor"}, "placements"), ({"placements": [["actor"]]}, "placements[0]"),
         ({"placements": [[["actor"]], [["actor"], []]]}, "placements[1]"), ({"placements": [[["actor"], ["actor"]]]}, "placements[0]"),
         ({"placements": [[[1]]]}, "placements[0]"), ({"placements": [[]]}, "placements[0]"),
