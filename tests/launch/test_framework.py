@@ -192,6 +192,43 @@ def test_only_what_this_attempt_s_ray_left_is_ended() -> None:
                 one.wait()
 
 
+def test_a_node_whose_raylet_was_ended_waits_for_nothing(tmp_path: Path) -> None:
+    """`ray start --block` takes a raylet that ended by SIGTERM for a wanted end, and stays."""
+    (raylet := tmp_path / "raylet").symlink_to("/bin/sleep")
+    now = [0.0]
+    watch = framework.RayWatch(place_of(tmp_path, node=1), OURS, lambda: now[0])
+    others = [framework.RayWatch(place_of(tmp_path / "h"), OURS, lambda: now[0])]
+    others.append(framework.RayWatch(place_of(tmp_path / "i", node=1), {}, lambda: now[0]))
+
+    def looked(at: float) -> bool:
+        now[0] = at
+        assert not any(other() for other in others)
+        return watch()
+
+    assert not looked(0), "it has not begun"
+    assert not looked(200), "and may take its time"
+    with subprocess.Popen([str(raylet), "600"], env=OURS) as running:
+        assert not looked(300)
+        assert not looked(400)
+        running.terminate()
+    assert [looked(at) for at in (405, 410, 459, 471)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("driver", "code"), [("0", 0), (None, 2)])
+def test_what_was_ended_for_a_lost_raylet_counts_by_the_driver_s_end(
+    tmp_path: Path, driver: str | None, code: int
+) -> None:
+    place, said = place_of(tmp_path, node=1), list[str]()
+    if driver:
+        driver_end(place).write_text(driver)
+    group = RankGroup(lambda: "now", said.append)
+    group.start(1, ["sleep", "600"], {"PATH": "/usr/bin:/bin"}, tmp_path, tmp_path / "log")
+    ends = group.wait(grace_s=5, save_s=5, lost=lambda: True)
+    assert [(e.exit_code, e.signal, e.by_us) for e in ends] == [(137, 9, True)]
+    found = checked_ends(place, ends, {}, said.append, sleep=lambda _: None)
+    assert [(e.exit_code, e.signal, e.by_us) for e in found] == [(code, 0, not code)]
+
+
 def _gone(pid: int) -> bool:
     """Whether it ended; a zombie that nobody waits for has."""
     try:

@@ -35,6 +35,9 @@ _DRIVER = (
 """The head's command: the driver joins this cluster and makes none of its own, and its exit code is written down."""
 PATIENCE_S = 120
 """How long a node whose Ray is gone waits for the driver's end: another node wrote it, and a shared file system may show it a minute late."""
+LOST_S = 60
+"""How long a node that joined may be without its raylet: at a good end `ray stop` and symmetric-run follow within it."""
+_LOOK_S = 10
 _OWN = ("TUNEPLANE_RUN_ID", "TUNEPLANE_ATTEMPT", "TUNEPLANE_MAIN_PROCESS_IP", "TUNEPLANE_MAIN_PROCESS_PORT")
 """What every process of this attempt's Ray inherits, and together no process of another job has."""
 
@@ -120,10 +123,44 @@ def checked_ends(
 ) -> list[RankEnd]:
     """The ends of a node's Ray; one that only seems good becomes a failed launch, and what is left of it on the node is ended."""
     end_processes(env, sleep=sleep)
+    if all(e.by_us for e in ends):  # RayWatch saw no raylet: what had started it says nothing of how it went
+        ends = [replace(e, exit_code=exits.DONE, signal=0) for e in ends]
     if fault := ray_fault(place, max(e.exit_code for e in ends), sleep=sleep):
         say(fault)
-        return [replace(e, exit_code=exits.LAUNCH_FAILED) for e in ends]
+        return [replace(e, exit_code=exits.LAUNCH_FAILED, by_us=False) for e in ends]
     return ends
+
+
+class RayWatch:
+    """True once a node that joined was without its raylet for LOST_S: `ray start --block` stays for ever where that was ended by SIGTERM.
+
+    The head needs none: a driver ends with its raylet.
+    """
+
+    def __init__(self, place: Place, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._joined, self._marks, self._clock = bool(place.node), _marks(env), clock
+        self._seen, self._gone, self._next = False, 0.0, 0.0
+
+    def __call__(self) -> bool:
+        now = self._clock()
+        if not self._joined or not self._marks or now < self._next:
+            return False
+        self._next = now + _LOOK_S
+        if any(_name(pid) == "raylet" for pid in _family(self._marks)):
+            self._seen, self._gone = True, now
+        return self._seen and now - self._gone >= LOST_S
+
+
+def _marks(env: Mapping[str, str]) -> set[bytes]:
+    """What the processes of this attempt's Ray have in their environment; empty where they could not be told from others."""
+    return {f"{name}={env[name]}".encode() for name in _OWN} if set(_OWN) <= set(env) else set()
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
 
 
 def ray_fault(place: Place, code: int, *, sleep: Callable[[float], None] = time.sleep) -> str:
@@ -161,8 +198,7 @@ def _head_ended(place: Place, sleep: Callable[[float], None]) -> bool:
 
 def end_processes(env: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> None:
     """End what this attempt's Ray left on the node, and no other process: `ray stop` would end every Ray of this user."""
-    marks = {f"{name}={env[name]}".encode() for name in _OWN if name in env}
-    if len(marks) < len(_OWN):
+    if not (marks := _marks(env)):
         return
     for _ in range(5):  # what is being started while the others are ended
         found = _family(marks)

@@ -18,7 +18,7 @@ from tuneplane.contract.sweeps import INDEX, variant_of
 from tuneplane.launch import rendezvous
 from tuneplane.launch.data import await_data, data_variables, verify_data, volume_note
 from tuneplane.launch.environ import OFFLINE, Binding, job_environment, tracker_variables
-from tuneplane.launch.framework import checked_ends, command
+from tuneplane.launch.framework import RayWatch, checked_ends, command
 from tuneplane.launch.history import close_previous
 from tuneplane.launch.late import resolve_late
 from tuneplane.launch.limits import limit_variables
@@ -345,9 +345,10 @@ class NodeLauncher:
             argv = entry_argv(launch, verified.plugins)
             argv, env = command(place, launch, argv, env, meeting, slot.pool["gpus_per_node"])
             self.group.start(slot.first_rank + local, argv, env, cwd, place.attempt.rank_log(slot.first_rank + local))
-        policies = launch["policies"]
-        ends = self.group.wait(grace_s=float(policies["peer_grace_s"]), save_s=float(policies["lead_s"]))
-        return checked_ends(place, ends, env, say) if launch["entry"]["kind"] == "ray" else ends
+        policies, ray = launch["policies"], launch["entry"]["kind"] == "ray"
+        lost = RayWatch(place, env) if ray else None
+        ends = self.group.wait(grace_s=float(policies["peer_grace_s"]), save_s=float(policies["lead_s"]), lost=lost)
+        return checked_ends(place, ends, env, say) if ray else ends
 
     def _end(self, ends: list[RankEnd]) -> int:
         place = self.place

@@ -95,8 +95,8 @@ class RankGroup:
             except ProcessLookupError:
                 pass
 
-    def wait(self, *, grace_s: float, save_s: float) -> list[RankEnd]:
-        """Wait for every rank.
+    def wait(self, *, grace_s: float, save_s: float, lost: Callable[[], bool] | None = None) -> list[RankEnd]:
+        """Wait for every rank, or until `lost` says that they wait for nothing.
 
         After the first bad end the others get `grace_s` seconds to notice by themselves, after the first preempted one `save_s`; then they
         are killed, so that no rank burns its node for a peer that is gone. What a rank leaves behind is killed at once, but where the rank died
@@ -110,7 +110,7 @@ class RankGroup:
                 deadline = time.monotonic() + (grace_s if bad else save_s)
             elif bad and deadline is not None:
                 deadline = min(deadline, time.monotonic() + grace_s)
-            if deadline is not None and time.monotonic() > deadline:
+            if (deadline is not None and time.monotonic() > deadline) or (lost is not None and lost()):
                 self._say("ranks did not end by themselves; ending them")
                 break
             time.sleep(0.05)
