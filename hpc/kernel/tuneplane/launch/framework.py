@@ -125,7 +125,12 @@ def checked_ends(
     end_processes(env, sleep=sleep)
     if all(e.by_us for e in ends):  # RayWatch saw no raylet: what had started it says nothing of how it went
         ends = [replace(e, exit_code=exits.DONE, signal=0) for e in ends]
-    if fault := ray_fault(place, max(e.exit_code for e in ends), sleep=sleep):
+    code = max(e.exit_code for e in ends)
+    if code and not place.node and (said := _driver_said(place)):
+        # With several nodes symmetric-run is itself a client of the Ray that it stops, and may end by that.
+        ends = [replace(e, exit_code=said[0], signal=0) for e in ends]
+        code = said[0]
+    if fault := ray_fault(place, code, sleep=sleep):
         say(fault)
         return [replace(e, exit_code=exits.LAUNCH_FAILED, by_us=False) for e in ends]
     return ends
@@ -175,11 +180,18 @@ def ray_fault(place: Place, code: int, *, sleep: Callable[[float], None] = time.
         if _head_ended(place, sleep):
             return ""
         return f"E-JOB-062 Ray ended on this node, and its driver not in the {PATIENCE_S} s after"
-    try:
-        said = driver_end(place).read_text("ascii").strip()
-    except OSError:
+    if not (said := _driver_said(place)):
         return "E-JOB-061 Ray ended without having run its driver: it was not formed"
-    return "" if said == "0" else f"E-JOB-061 the driver ended with {said}, and Ray with 0"
+    return f"E-JOB-061 the driver ended with {said[0]}, and Ray with 0" if said[0] else ""
+
+
+def _driver_said(place: Place) -> tuple[int] | None:
+    """The driver's exit code where it ended and wrote it."""
+    try:
+        text = driver_end(place).read_text("ascii").strip()
+    except OSError:
+        return None
+    return (int(text),) if text.isdecimal() else None
 
 
 def _head_ended(place: Place, sleep: Callable[[float], None]) -> bool:
