@@ -19,7 +19,7 @@ from hpc.submit.inputs import DigestCache, resolve_inputs
 from hpc.submit.kernelzip import find_kernels
 from hpc.submit.plugins import FOLDER as PLUGINS
 from hpc.submit.plugins import RECORD, locked_record
-from hpc.submit.prepare import Around, Prepared, merged_options, runtime_record
+from hpc.submit.prepare import Around, Prepared, runtime_record
 from hpc.submit.usage import owner_runs
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _drafted(around: Around, parent: Parent, action: str, source: Source, run: R
     spec = parse(derived.document)
     recipe = evaluator or catalogue.get(spec.spec.recipe.name, spec.spec.recipe.version)
     fleet, profile = parent.launch["fleet"], site.profiles[parent.launch["profiles"][0]]
-    options = merged_options(spec, site, profile, recipe)
+    options = launchplan.merged_options(spec, site, profile, recipe)
     if faults := launchplan.limit_refusals(options, site, spec, recipe, fleet=fleet, swept=action == CHECKPOINTS):
         raise Refusals(faults)
     runtime_id = spec.spec.framework.runtime_id or recipe.runtime_id(spec.spec.framework.version)

@@ -39,6 +39,19 @@ def needs_whole_nodes(recipe: Recipe) -> bool:
     return kind_of(recipe) == "ray"
 
 
+def merged_options(spec: JobSpec, site: Site, profile: Any, recipe: Recipe) -> dict[str, Any]:
+    """Batch words without empty values: the spec's, then what its method needs, the profile's partition, the site's defaults."""
+    from hpc.spec.slurm_options import SlurmOptions
+
+    own = spec.spec.slurm or SlurmOptions()
+    options = own.merged(dict(site.slurm.defaults)).model_dump(exclude_none=True)
+    if profile.partition and not own.partition:
+        options["partition"] = profile.partition
+    if own.exclusive is None and needs_whole_nodes(recipe):
+        options["exclusive"] = True
+    return {k: v for k, v in options.items() if v not in ("", None)}
+
+
 def whole_node_notes(spec: JobSpec, recipe: Recipe, fleet_kind: str) -> list[str]:
     """What a submitter hears of nodes that are asked for as a whole although nobody said so."""
     stated = spec.spec.slurm is not None and spec.spec.slurm.exclusive is not None

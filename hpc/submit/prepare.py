@@ -205,19 +205,6 @@ def runtime_record(runtime: Runtime | None, verify: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def merged_options(spec: JobSpec, site: Site, profile: Any, recipe: Recipe) -> dict[str, Any]:
-    """Batch words without empty values: the spec's, then what its method needs, the profile's partition, the site's defaults."""
-    from hpc.spec.slurm_options import SlurmOptions
-
-    own = spec.spec.slurm or SlurmOptions()
-    options = own.merged(dict(site.slurm.defaults)).model_dump(exclude_none=True)
-    if profile.partition and not own.partition:
-        options["partition"] = profile.partition
-    if own.exclusive is None and launchplan.needs_whole_nodes(recipe):
-        options["exclusive"] = True
-    return {k: v for k, v in options.items() if v not in ("", None)}
-
-
 def _diff(around: InProject, locked: Locked) -> dict[str, str]:
     """`git_diff_sha256` of a project that differs from its commit."""
     from hpc.project import git
@@ -346,7 +333,7 @@ def prepare(around: InProject, experiment: Experiment, flags: Flags, run: RunPat
     spec = parse(document(flags, trained, locked, placement, hyperparams))
     fleet = fleet_of(around.site, placement)
     profiles = tuple(around.site.profiles[p.profile] for p in placement.pools)
-    options = merged_options(spec, around.site, profiles[0], recipe)
+    options = launchplan.merged_options(spec, around.site, profiles[0], recipe)
     if launchplan.kind_of(recipe) == "rank" and around.site.fleets[fleet].kind == "slurm":
         before = around.root, around.user, run.exp
         options, earlier = measured_lead(*before, spec, options, int(around.site.slurm.signal_lead_s))

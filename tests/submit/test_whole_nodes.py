@@ -10,8 +10,7 @@ import pytest
 from hpc.catalog.shelf import Catalogue
 from hpc.site.sitefile import Site
 from hpc.spec.jobspec import parse
-from hpc.submit.launchplan import limit_refusals, whole_node_notes
-from hpc.submit.prepare import merged_options
+from hpc.submit.launchplan import limit_refusals, merged_options, whole_node_notes
 from tests.submit.test_followups_derived import document
 
 PROFILE = SimpleNamespace(partition="")
