@@ -134,6 +134,38 @@ def test_p33_a_warning_makes_all_ranks_save_at_one_step_edge_and_the_run_goes_on
     assert_continues(second, whole, done)
 
 
+def test_a_warning_ends_a_validation_on_all_ranks_and_the_next_attempt_makes_it_up(make: Make) -> None:
+    """Only rank 1 is warned, in the validation of step 2; what is measured of steps 2 and 4 in the end is what a whole run measures."""
+    short: dict[str, Any] = {"max_steps": 4, "eval_steps": 2, "save_steps": 0}
+    whole, run = make(**short).complete(), make(**short)
+    run.warm = None
+    run.before_the_loop(
+        "import time",
+        "inner = method.validate",
+        "def validate(engine, between):",
+        "    def slowly():",
+        "        print('a part of the validation', flush=True)",
+        "        time.sleep(1 if job.place.attempt == 1 else 0)",
+        "        between()",
+        "    return inner(engine, slowly)",
+        "method.validate = validate",
+    )
+    first = run.start()
+    first.until(lambda: "a part of the validation" in first.log(1))
+    first.processes[1].send_signal(signal.SIGTERM)
+    assert first.wait() == [85, 85]
+    assert [first.last_line(rank) for rank in (0, 1)] == [f"rank {r}: preempted; step 2 is saved" for r in (0, 1)]
+    second = run.complete()
+    assert_continues(second, whole, 2)
+    assert (validations(first), validations(second)) == ({}, validations(whole))
+    assert sorted(validations(whole)) == [2, 4]
+
+
+def validations(attempt: Attempt) -> dict[int, float]:
+    lines = [json.loads(line) for line in (attempt.out / "metrics.jsonl").read_text().splitlines()]
+    return {line["step"]: line["validation_loss"] for line in lines if "validation_loss" in line}
+
+
 def test_p35_after_two_kills_the_final_weights_are_those_of_an_uninterrupted_run(
     make: Make, straight: Straight
 ) -> None:

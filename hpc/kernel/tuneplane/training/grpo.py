@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -213,12 +213,13 @@ class Grpo(RowMethod):
         whole = answer_tokens if self.settings.loss_type == "dapo" else answers * self.settings.max_completion_length
         return (lengths > 0) / whole
 
-    def validate(self, engine: Engine) -> dict[str, float]:
+    def validate(self, engine: Engine, between: Callable[[], None]) -> dict[str, float]:
         """Mean rewards of the most likely answers to all held-out prompts."""
         if self.held_out is None:
             return {}
         sums: dict[str, float] = {}
         for share in self.shares_of(self.held_out):
+            between()
             samples = self._draw(engine, share.ids, self.held_out, self._nothing(len(share.ids)), 0.0)
             found = {f"reward_{n}": sum(v) for n, v in self._rewards(self.held_out, share.ids, samples).items()}
             found["reward"] = sum(found.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tuneplane.training.engine import Engine
@@ -82,11 +82,13 @@ class Kto(RowMethod):
         good = int(self.train.labels.sum())
         return [f"{good} answers are labelled good, {self.train.examples - good} bad"]
 
-    def before(self, engine: Engine, tokens: Tokens, shares: Sequence[Share], whole: Whole) -> None:
+    def before(
+        self, engine: Engine, tokens: Tokens, shares: Sequence[Share], whole: Whole, between: Callable[[], None]
+    ) -> None:
         """Estimate kl over all of `whole`."""
         row, gained = self._mismatch(tokens), 0.0
         for share in shares:
-            self._watchdog.again()
+            between()
             batch = self.batch([row(i) for i in share.ids])
             then = self.reference.logps(engine, f"{tokens.meta['key']} mismatched", share.ids, batch)
             with engine.asking():
@@ -115,11 +117,11 @@ class Kto(RowMethod):
             means["reward_margin"] = means["reward_desirable"] - means["reward_undesirable"]
         return loss, means
 
-    def validate(self, engine: Engine) -> dict[str, float]:
+    def validate(self, engine: Engine, between: Callable[[], None]) -> dict[str, float]:
         if self.held_out is None:
             return {}
         self._seen = {}
-        found = super().validate(engine)
+        found = super().validate(engine, between)
         everyone = {i: r for part in self.peers.gather(list(self._seen.items())) for i, r in part}
         self._seen = None
         sides: dict[bool, list[float]] = {True: [], False: []}

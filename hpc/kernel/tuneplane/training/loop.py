@@ -12,7 +12,7 @@ from tuneplane.training import memory, warning
 from tuneplane.training.board import FOLDER, Board
 from tuneplane.training.engine import Engine
 from tuneplane.training.method import Method
-from tuneplane.training.metrics import Reporter, earlier_saves
+from tuneplane.training.metrics import Reporter, earlier_saves, earlier_validation
 from tuneplane.training.peers import Peers
 from tuneplane.training.refusals import refuse
 from tuneplane.training.rungs import Rungs
@@ -23,6 +23,7 @@ from tuneplane.training.watchdog import Watchdog
 
 _SAVE_MARGIN_S = 5.0
 """Kept back from the lead time: to leave cleanly after the save."""
+_LEAST_S = 1.0
 REGULAR = "every save_steps"
 """The reason of a save that nobody waits for."""
 
@@ -85,24 +86,63 @@ class Loop:
         board = Board(self.peers.place.run_dir / FOLDER, done.step) if self.peers.first else None
         self.reporter.begin(speed_of(self.engine), board)
         began = time.monotonic()
+        if resumed and resumed.own:
+            self._make_up(done)
         while done.step < total:
             warned = self._step(done)
             if saved := self.saver.look():
                 self._saved(done, saved)
-            last = done.step == total
-            rung = self.rungs is not None and self.rungs.due(done.step) and not last
-            if self._due(done.step, self.settings.eval_steps) or last or (rung and self._needs_validation()):
-                self._validate(done)
-            if rung:
-                self._heed_rung(done)
-            if warned or last or self._due(done.step, self.settings.save_steps):
-                self._save(done, "warning" if warned else "last step" if last else REGULAR)
-                saved_at = done.step
-            if warned and not last:
-                raise Preempted(saved_at)
+            self._edge(done, warned)
         done.seconds = time.monotonic() - began
         done.memory = memory.seen(self.peers.device)
         return done
+
+    def _edge(self, done: Progress, warned: bool) -> None:
+        """What a step edge asks for. The save comes first: whatever ends a validation, the steps before it are not lost."""
+        step, last = done.step, done.step == self.method.total_steps
+        if self._rung_at(step) and not self._needs_validation():
+            self._heed_rung(done)
+        if saves := warned or last or self._due(step, self.settings.save_steps):
+            self._save(done, "warning" if warned else "last step" if last else REGULAR)
+        if warned and not last:
+            raise Preempted(step)
+        if not self._validation_due(step):
+            return
+        try:
+            self._validate(done)
+        except warning.Warned:
+            if saves:
+                self._settle(done)
+            else:
+                self._save(done, "warning")
+            raise Preempted(step) from None
+        if self._rung_at(step) and self._needs_validation():
+            self._heed_rung(done)
+
+    def _make_up(self, done: Progress) -> None:
+        """The validation of the step that this attempt goes on from, and its rung, where the one before was ended in between. A collective."""
+        step, out = done.step, self.peers.place.out_dir
+        if not self._validation_due(step):
+            return
+        known = earlier_validation(out, step) if self.peers.first else {}
+        judged = self._rung_at(step) and self._needs_validation()
+        owed = self.peers.first and not (known and (not judged or self.rungs is None or self.rungs.decided(step)))
+        if not self.peers.total([float(owed)])[0]:
+            done.validation = known  # on rank 0, which writes the result
+            return
+        try:
+            self._validate(done)
+        except warning.Warned:
+            raise Preempted(step) from None
+        if judged and done.validation:
+            self._heed_rung(done)
+
+    def _validation_due(self, step: int) -> bool:
+        last = step == self.method.total_steps
+        return last or self._due(step, self.settings.eval_steps) or (self._rung_at(step) and self._needs_validation())
+
+    def _rung_at(self, step: int) -> bool:
+        return self.rungs is not None and self.rungs.due(step) and step < self.method.total_steps
 
     def _needs_validation(self) -> bool:
         return self.rungs is not None and self.rungs.stopping.metric.startswith("validation_")
@@ -154,8 +194,20 @@ class Loop:
         return sums[0] > 0
 
     def _validate(self, done: Progress) -> None:
-        self.watchdog.beat("validation", self.peers.policies.peer_timeout_s + 10)
-        found = self.method.validate(self.engine)
+        """Raises Warned on all ranks when a warning comes; at the last step, after which only the result is missing, when its time is nearly over."""
+        policies, last = self.peers.policies, done.step == self.method.total_steps
+        self.watchdog.beat(
+            "validation", policies.start_timeout_s if done.loss is None else policies.peer_timeout_s + 10
+        )
+
+        def between() -> None:
+            self.watchdog.again()
+            given = warning.given()
+            leaves = given is not None and (not last or self._bound() <= _LEAST_S)
+            if self.peers.total([float(leaves)])[0]:
+                raise warning.Warned(given.name if given else "another rank's signal")
+
+        found = self.method.validate(self.engine, between)
         self.watchdog.rest()
         if found:
             done.validation = found
@@ -190,4 +242,4 @@ class Loop:
         given = warning.given()
         if given is None:
             return self.peers.policies.save_timeout_s
-        return max(1.0, self.peers.policies.lead_s - (time.monotonic() - given.at) - _SAVE_MARGIN_S)
+        return max(_LEAST_S, self.peers.policies.lead_s - (time.monotonic() - given.at) - _SAVE_MARGIN_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -32,8 +33,12 @@ class Method(Protocol):
         """Do step `step` (from 1) on every rank."""
         ...
 
-    def validate(self, engine: Engine) -> dict[str, float]:
-        """Means over held-out rows, equal on all ranks, `loss` among them where the method has one there; empty without such rows."""
+    def validate(self, engine: Engine, between: Callable[[], None]) -> dict[str, float]:
+        """Means over held-out rows, equal on all ranks, `loss` among them where the method has one there; empty without such rows.
+
+        Draws no random numbers: an attempt that goes on from here may have to do it again. `between` is a collective, called before each part
+        of the work; it raises Warned on all ranks where the validation is not to be ended.
+        """
         ...
 
     def state(self, step: int) -> dict[str, Any]:

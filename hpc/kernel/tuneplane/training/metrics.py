@@ -15,6 +15,8 @@ from tuneplane.training.board import Board
 from tuneplane.training.speed import Speed
 from tuneplane.training.writing import Saved
 
+_VALIDATION = "validation_"
+
 
 def clock_text(seconds: float) -> str:
     """`0:01:10`; hours are not wrapped into days."""
@@ -45,6 +47,22 @@ def earlier_saves(out: Path) -> list[float]:
             except (ValueError, KeyError, TypeError):
                 continue
     return seconds
+
+
+def earlier_validation(out: Path, step: int) -> dict[str, float]:
+    """The validation of `step` that an earlier attempt recorded, {} where none did; `out` is this one's folder. A line that was cut is left out."""
+    found: dict[str, float] = {}
+    for path in sorted(out.parent.parent.glob("*/out/metrics.jsonl")):
+        for line in path.read_text("utf-8", errors="replace").splitlines():
+            if '"validation_' not in line:
+                continue
+            try:
+                value = json.loads(line)
+                means = {n.removeprefix(_VALIDATION): float(v) for n, v in value.items() if n.startswith(_VALIDATION)}
+                found = means if value["step"] == step else found
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
+    return found
 
 
 class Reporter:
@@ -123,7 +141,7 @@ class Reporter:
     def validation(self, step: int, means: dict[str, float]) -> None:
         """Record means over held-out rows, each under its name with `validation_` before it."""
         line = {"step": step, "total_steps": self._total, "time": utc_now()}
-        self._line("metrics", line | {f"validation_{name}": value for name, value in means.items()})
+        self._line("metrics", line | {f"{_VALIDATION}{name}": value for name, value in means.items()})
         self.say(f"step {step}/{self._total}  validation {'  '.join(f'{n} {v:.3f}' for n, v in means.items())}")
         self._points("validation", step, means, flush=True)
         self._last = time.monotonic()

@@ -38,6 +38,11 @@ class Resumed:
     tokens: int
     certificate: Certificate
 
+    @property
+    def own(self) -> bool:
+        """It is this run's own checkpoint, not that of the run which it was begun from."""
+        return self.certificate.from_run == self.certificate.run_id
+
 
 class Resuming:
     """One resume. `now` is the manifest that this run would write before its first step; `notes` is what rank 0 has to say afterwards."""

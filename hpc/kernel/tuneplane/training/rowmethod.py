@@ -67,8 +67,10 @@ class RowMethod:
         """What the summed loss is divided by."""
         return whole.examples
 
-    def before(self, engine: Engine, tokens: Tokens, shares: Sequence[Share], whole: Whole) -> None:
-        """Called on all ranks before the losses of `whole`, for what a loss needs to know of all of it."""
+    def before(
+        self, engine: Engine, tokens: Tokens, shares: Sequence[Share], whole: Whole, between: Callable[[], None]
+    ) -> None:
+        """Called on all ranks before the losses of `whole`, for what a loss needs to know of all of it. `between` comes before each share."""
 
     def examples_a_step(self) -> int:
         """Examples that all ranks take in a step."""
@@ -112,7 +114,7 @@ class RowMethod:
         rounds = self.rows_of(step)
         whole = self.measure(self.train, [i for ids in rounds for i in ids])
         shares = [Share(self._mine(ids)) for ids in rounds]
-        self.before(engine, self.train, shares, whole)
+        self.before(engine, self.train, shares, whole, self._watchdog.again)
         # Gradients are averaged over the ranks; the global mean needs their sum.
         scale = self.peers.place.world_size / self.divisor(whole)
         lost, means = 0.0, dict[str, float]()
@@ -152,7 +154,7 @@ class RowMethod:
         self.on_first_batch()
         return made
 
-    def validate(self, engine: Engine) -> dict[str, float]:
+    def validate(self, engine: Engine, between: Callable[[], None]) -> dict[str, float]:
         """Means over all held-out rows, `loss` among them, equal on all ranks; empty without such rows."""
         import torch
 
@@ -163,9 +165,9 @@ class RowMethod:
         sums: dict[str, float] = {}
         engine.train(False)
         with torch.no_grad():
-            self.before(engine, held_out, shares, whole)
+            self.before(engine, held_out, shares, whole, between)
             for share in shares:
-                self._watchdog.again()
+                between()
                 summed, more = self.lost(engine, held_out, share.ids, whole)
                 found = {"loss": float(summed), **more}
                 add(sums, found if share.counted else dict.fromkeys(found, 0.0))

@@ -55,6 +55,10 @@ class Rungs:
     def due(self, step: int) -> bool:
         return step in self.stopping.rungs
 
+    def decided(self, step: int) -> bool:
+        """An earlier attempt of this element has left its word at the rung `step`."""
+        return _record(self.element, step) is not None
+
     def stopped_before(self) -> int | None:
         """The rung at which an earlier attempt was told to stop, if it was ended before it could."""
         for step in self.stopping.rungs:
