@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tuneplane.launch.ranks import RankGroup
+from tuneplane.launch.ranks import RankGroup, heeds_warnings
 from tuneplane.record.times import utc_now
 
-WAITS = "import signal,sys,time\nsignal.signal(signal.SIGUSR2, lambda *a: sys.exit(85))\nprint('up', flush=True)\ntime.sleep(60)\n"
+WAITS = "import signal,sys,time\nsignal.signal(signal.SIGUSR2, lambda *a: sys.exit(85))\nprint('up', flush=True)\nwhile True: time.sleep(0.05)\n"
 
 
 def start(group: RankGroup, tmp_path: Path, programs: list[str]) -> None:
@@ -58,6 +58,31 @@ def test_what_a_rank_left_behind_is_ended(tmp_path: Path) -> None:
             return
         time.sleep(0.02)
     raise AssertionError("the grandchild is still there")
+
+
+JUDGED = """import signal, subprocess, sys
+judge = subprocess.Popen(["sleep", "0.8"])
+signal.signal(signal.SIGUSR2, lambda *a: None)
+print("up", flush=True)
+sys.exit(85 if judge.wait() == 0 else 3)
+"""
+
+
+@pytest.mark.parametrize(("alone", "code"), [(True, 85), (False, 3)])
+def test_a_rank_that_heeds_warnings_gets_them_alone_and_what_it_started_goes_on(
+    tmp_path: Path, alone: bool, code: int
+) -> None:
+    group = RankGroup(utc_now, lambda text: None)
+    argv = [sys.executable, "-c", JUDGED]
+    group.start(0, argv, dict(os.environ), tmp_path, tmp_path / "rank-0.log", alone=alone)
+    wait_for(tmp_path / "rank-0.log", "up")
+    group.warn(signal.SIGUSR2)
+    assert [e.exit_code for e in group.wait(grace_s=5, save_s=5)] == [code]
+
+
+def test_only_a_python_program_a_rank_is_taken_to_heed_warnings() -> None:
+    kinds = [("rank", "$PYTHON"), ("rank", "/bin/bash"), ("node", "$PYTHON"), ("ray", "$PYTHON")]
+    assert [heeds_warnings({"kind": kind, "argv": [word, "x"]}) for kind, word in kinds] == [True, False, False, False]
 
 
 SAVES = """import signal, sys, time

@@ -23,7 +23,7 @@ from tuneplane.launch.history import close_previous
 from tuneplane.launch.late import resolve_late
 from tuneplane.launch.limits import limit_variables
 from tuneplane.launch.place import Place
-from tuneplane.launch.ranks import WARNINGS, RankEnd, RankGroup
+from tuneplane.launch.ranks import WARNINGS, RankEnd, RankGroup, heeds_warnings
 from tuneplane.launch.verify import LaunchRefused, Verified, verify_inputs, verify_package, verify_training_zip
 from tuneplane.plugins.locked import LockedPlugin, python_path
 from tuneplane.record.canonical import canonical_text
@@ -344,7 +344,8 @@ class NodeLauncher:
             env = rank_environment(base, place, slot, local, meeting, interface)
             argv = entry_argv(launch, verified.plugins)
             argv, env = command(place, launch, argv, env, meeting, slot.pool["gpus_per_node"])
-            self.group.start(slot.first_rank + local, argv, env, cwd, place.attempt.rank_log(slot.first_rank + local))
+            rank = slot.first_rank + local
+            self.group.start(rank, argv, env, cwd, place.attempt.rank_log(rank), alone=heeds_warnings(launch["entry"]))
         policies, ray = launch["policies"], launch["entry"]["kind"] == "ray"
         lost = RayWatch(place, env) if ray else None
         ends = self.group.wait(grace_s=float(policies["peer_grace_s"]), save_s=float(policies["lead_s"]), lost=lost)

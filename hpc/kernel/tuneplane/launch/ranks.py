@@ -30,6 +30,11 @@ class RankEnd:
         return {"rank": self.rank, "exit_code": self.exit_code, "signal": self.signal, "by_us": self.by_us}
 
 
+def heeds_warnings(entry: Mapping[str, Any]) -> bool:
+    """A Python program that is started once a rank; any other entry may be a shell around the program that a warning is meant for."""
+    return bool(entry["kind"] == "rank" and entry["argv"][0] == "$PYTHON")
+
+
 class _Pump(threading.Thread):
     """Copies one rank's output to its log, each line with the time it arrived."""
 
@@ -51,10 +56,17 @@ class RankGroup:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._pumps: list[_Pump] = []
         self._killed: set[int] = set()
+        self._alone: set[int] = set()
         self.warned: list[str] = []
 
-    def start(self, rank: int, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
-        """Start one rank in a session of its own. Raises OSError."""
+    def start(
+        self, rank: int, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, *, alone: bool = False
+    ) -> None:
+        """Start one rank in a session of its own. Raises OSError.
+
+        `alone`: a warning is for the rank itself and not for what it has started, as for a program that heeds it: a judge of its answers that died
+        of the warning would have judged them wrong. A shell hears nothing while its program runs, so there all of them get it.
+        """
         child = subprocess.Popen(
             list(argv),
             env=dict(env),
@@ -67,22 +79,23 @@ class RankGroup:
         assert child.stdout is not None
         pump = _Pump(child.stdout, log, self._now)
         pump.start()
+        if alone:
+            self._alone.add(child.pid)  # first: a warning may come at any time
         self._children[rank] = child
         self._pumps.append(pump)
         if self.warned:  # a warning that came while the ranks were being started
             self._signal(child, signal.Signals[self.warned[-1]])
 
     def warn(self, signum: int) -> None:
-        """Pass a warning on to every rank's process group."""
+        """Pass a warning on to every rank, and to its process group where it was not started `alone`."""
         self.warned.append(signal.Signals(signum).name)
         for child in list(self._children.values()):
             self._signal(child, signum)
 
-    @staticmethod
-    def _signal(child: subprocess.Popen[bytes], signum: int) -> None:
+    def _signal(self, child: subprocess.Popen[bytes], signum: int) -> None:
         if child.poll() is None:
             try:
-                os.killpg(child.pid, signum)
+                (os.kill if child.pid in self._alone else os.killpg)(child.pid, signum)
             except ProcessLookupError:
                 pass
 

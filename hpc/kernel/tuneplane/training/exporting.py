@@ -52,8 +52,12 @@ def export(place: Place, launch: Launch, late: Mapping[str, Any], env: Mapping[s
     temp, final = place.out_dir / f".{EXPORT}.tmp", place.out_dir / EXPORT
     shutil.rmtree(temp, ignore_errors=True)
     temp.mkdir(parents=True)
-    checked = write_merged(base if adapter else source, source if adapter else None, temp / MODEL, say).as_json()
-    gguf = write_gguf(temp / MODEL, temp / "model.gguf", env)
+    try:
+        checked = write_merged(base if adapter else source, source if adapter else None, temp / MODEL, say).as_json()
+        gguf = write_gguf(temp / MODEL, temp / "model.gguf", env)
+    except warning.Warned:
+        shutil.rmtree(temp, ignore_errors=True)  # the next attempt has a folder of its own
+        raise
     say(gguf["message"])
     _describe(temp, source if adapter else None, late, checked, gguf["message"])
     _settle(temp)

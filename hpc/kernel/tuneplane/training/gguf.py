@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from tuneplane.training.child import run
 
 VARIABLE = "TUNEPLANE_GGUF_CONVERTER"
 PROGRAMS = ("convert_hf_to_gguf.py", "convert-hf-to-gguf")
@@ -28,7 +30,9 @@ def converter(env: Mapping[str, str]) -> str:
 
 
 def write_gguf(model: Path, out: Path, env: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """Convert a folder; `{state: written | absent | failed, message, path, converter}`. Never raises for what the converter does."""
+    """Convert a folder; `{state: written | absent | failed, message, path, converter}`. Never raises for what the converter does; Warned when a
+    warning comes.
+    """
     program = converter(env)
     if not program:
         named = f"; {VARIABLE} names no file: {env[VARIABLE]}" if env.get(VARIABLE) else ""
@@ -41,19 +45,20 @@ def write_gguf(model: Path, out: Path, env: Mapping[str, str], *, timeout_s: flo
     argv = [sys.executable, program] if program.endswith(".py") else [program]
     argv += [os.fspath(model), "--outfile", os.fspath(out), "--outtype", "auto"]
     try:
-        done = subprocess.run(
-            argv, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False
-        )  # fmt: skip
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        good = done.returncode == 0 and out.is_file() and out.stat().st_size > 0
-        message = (
-            f"{out.name}, {out.stat().st_size} bytes"
-            if good
-            else f"exit code {done.returncode}: {' '.join(said)[:300]}"
-        )
-    except (OSError, subprocess.TimeoutExpired) as exc:
+        with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+            code = run(argv, env, timeout_s, stdout=stdout, stderr=stderr)
+            how = f"did not end in {timeout_s:.0f} s" if code is None else f"exit code {code}"
+            said = (_text(stderr) or _text(stdout)).splitlines()[-1:]
+        good = code == 0 and out.is_file() and out.stat().st_size > 0
+        message = f"{out.name}, {out.stat().st_size} bytes" if good else f"{how}: {' '.join(said)[:300]}"
+    except OSError as exc:
         good, message = False, str(exc)[:300]
     if not good:
         out.unlink(missing_ok=True)
         return {"state": "failed", "message": f"no GGUF: {message}", "path": "", "converter": program}
     return {"state": "written", "message": message, "path": out.name, "converter": program}
+
+
+def _text(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode(errors="replace").strip()

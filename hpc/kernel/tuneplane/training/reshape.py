@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from tuneplane.training import warning
+from tuneplane.training.child import run
 from tuneplane.training.refusals import refuse
 
 _LAST_LINES = 4
@@ -29,26 +27,9 @@ def universal(source: Path, target: Path, bound_s: float) -> None:
     command += ["--num_extract_workers", workers, "--num_merge_workers", workers]
     env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # files become files: no GPU has a part in it
     with tempfile.TemporaryFile() as said:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, env=env)
-        code = _wait(child, bound_s)
+        code = run(command, env, bound_s, stdout=said, stderr=said)
         if code != 0:
             said.seek(0)
             lines = said.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
             how = f"did not end in {bound_s:.0f} s" if code is None else f"ended with exit code {code}"
             raise refuse("E-TRAIN-050", f"the converter {how}", field=os.fspath(source), found=" | ".join(lines))
-
-
-def _wait(child: subprocess.Popen[bytes], bound_s: float) -> int | None:
-    """The child's exit code; None when it took too long. It is gone afterwards, whatever happens."""
-    until = time.monotonic() + bound_s
-    try:
-        while time.monotonic() < until:
-            try:
-                return child.wait(0.2)
-            except subprocess.TimeoutExpired:
-                warning.check()
-        return None
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
