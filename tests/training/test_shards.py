@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from tuneplane.record.digest import digest_file
-from tuneplane.training.shards import Copies, Part, Shards, contents, free_bytes, size_of
+from tuneplane.training.engine import Engine
+from tuneplane.training.shards import Copies, Part, Shards, contents, free_bytes, room, sizes_of
 
 
 def state() -> dict[str, Any]:
@@ -47,7 +51,7 @@ def test_tensors_that_share_memory_share_it_in_the_copy_and_in_the_file(tmp_path
     assert module["a"].data_ptr() == module["tied"].data_ptr()
     assert module["a"].untyped_storage().data_ptr() == module["b"].untyped_storage().data_ptr()
     assert module._metadata == {"": {"version": 1}}
-    assert size_of(copy) == size_of(taken) == 40 + 40 + 4
+    assert sorted(sizes_of(copy)) == sorted(sizes_of(taken)) == [4, 40, 40]
     (file,) = Part(tmp_path, [(str(tmp_path / "x" / "model.pt"), copy[0][1])], True).write()
     assert (file.path, file.size, file.sha256) == (
         "x/model.pt",
@@ -64,18 +68,44 @@ def test_the_memory_of_a_copy_is_used_again_by_the_next_one() -> None:
     held = copies.bytes
     taken[0][1]["module"]["a"].add_(1)
     second = copies.of(taken)
-    assert (copies.bytes, size_of(second)) == (held, held)
+    assert (copies.bytes, sum(sizes_of(second))) == (held, held)
     assert first[0][1]["module"]["a"].data_ptr() == second[0][1]["module"]["a"].data_ptr()
 
 
-@pytest.mark.parametrize(("free", "ranks", "fits"), [(168, 1, True), (167, 1, False), (168, 2, False), (336, 2, True)])
-def test_a_copy_is_made_only_where_half_of_the_free_memory_holds_those_of_all_ranks(
-    free: int, ranks: int, fits: bool
-) -> None:
-    copies = Copies(pinned=False)
-    assert copies.fit(items(), ranks, lambda: free) is fits
-    copies.of(items())
-    assert copies.fit(items(), ranks, lambda: 0)  # the memory is there already
+def test_copies_are_made_where_half_of_the_free_memory_holds_those_of_the_node_s_ranks() -> None:
+    told = [(0, 30), (0, 10), (1, 10), (1, 10)]
+    assert [room(told, node, free) for node, free in [(0, 80), (0, 79), (1, 40), (1, 39)]] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(("pinned", "cost"), [(False, 40 + 40 + 4), (True, 64 + 64 + 4)])
+def test_pinned_memory_is_counted_as_torch_takes_it(pinned: bool, cost: int) -> None:
+    assert Copies(pinned).cost(items()) == cost
+
+
+@pytest.mark.parametrize(("free", "copies"), [({0: 1000, 1: 1000}, True), ({0: 1000, 1: 100}, False)])
+def test_all_ranks_copy_or_none_of_them(free: dict[int, int], copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, met, values = threading.local(), threading.Barrier(2, timeout=30), dict[int, Any]()
+
+    def everyone(value: Any) -> list[Any]:
+        values[here.rank] = value
+        met.wait()
+        out = [values[rank] for rank in sorted(values)]
+        met.wait()
+        return out
+
+    def save(rank: int) -> bool:
+        here.rank = rank
+        engine = object.__new__(Engine)
+        engine.peers = SimpleNamespace(  # type: ignore[assignment]
+            place=SimpleNamespace(node_rank=rank), gather=everyone, total=lambda v: [sum(x[0] for x in everyone(v))]
+        )
+        engine._copies = Copies(pinned=False)
+        engine._state = lambda folder: items()  # type: ignore[method-assign]
+        return engine.save(Path("x"), copy=True).copied
+
+    monkeypatch.setattr("tuneplane.training.engine.free_bytes", lambda: free[here.rank])
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(save, (0, 1))) == [copies, copies]
 
 
 def test_free_memory_is_what_the_job_s_limit_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

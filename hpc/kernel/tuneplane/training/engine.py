@@ -18,7 +18,7 @@ from tuneplane.training import memory
 from tuneplane.training.peers import Peers
 from tuneplane.training.quantised import true_shape
 from tuneplane.training.settings import Settings
-from tuneplane.training.shards import Copies, Part, Shards, contents
+from tuneplane.training.shards import Copies, Part, Shards, contents, free_bytes, room
 
 SHARDS = "deepspeed"
 """The folder in a checkpoint that DeepSpeed fills."""
@@ -187,12 +187,20 @@ class Engine:
     def save(self, folder: Path, copy: bool = False) -> Part:
         """This rank's part of a checkpoint below `folder/deepspeed`, not written yet. A collective.
 
-        With `copy` it is a copy in CPU memory that further steps do not touch, where there is room for one; the part of an earlier call must have
-        been written then.
+        With `copy` it is a copy in CPU memory that further steps do not touch, where every node has room for those of its ranks: on all ranks, or on
+        none. The part of an earlier call must have been written then.
         """
         items = self._state(folder)
-        copy = copy and self._copies.fit(items, self.peers.place.local_world_size)
+        copy = copy and self._room(items)
         return Part(folder, self._copies.of(items) if copy else items, copy)
+
+    def _room(self, items: list[tuple[str, Any]]) -> bool:
+        """Whether every node has room for its ranks' copies. A collective: where some went on training while others wait, all would be lost."""
+        if self._copies.held:  # so it is on all ranks
+            return True
+        node = self.peers.place.node_rank
+        told = self.peers.gather([node, self._copies.cost(items)])
+        return not self.peers.total([float(not room(told, node, free_bytes()))])[0]
 
     def contents(self) -> dict[str, str]:
         """Digests of the parameters and the optimiser's state as this rank holds them now (`shards.contents`). A collective."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,13 +88,22 @@ class Copies:
         self._buffers: dict[int, list[Any]] = defaultdict(list)
 
     @property
+    def held(self) -> bool:
+        """There was a copy before; its memory is there."""
+        return bool(self._buffers)
+
+    @property
     def bytes(self) -> int:
         """Memory that is held."""
-        return sum(size * len(buffers) for size, buffers in self._buffers.items())
+        return sum(self._taken(size) * len(buffers) for size, buffers in self._buffers.items())
 
-    def fit(self, state: Any, ranks: int, free: Callable[[], int] = free_bytes) -> bool:
-        """Whether a copy of `state` and as much for the other ranks of the node leave half of the memory that is free to others."""
-        return bool(self._buffers) or 2 * ranks * size_of(state) <= free()
+    def cost(self, state: Any) -> int:
+        """Bytes of memory that a first copy of `state` takes."""
+        return sum(self._taken(size) for size in sizes_of(state))
+
+    def _taken(self, size: int) -> int:
+        """Of pinned memory torch takes the next power of two."""
+        return 1 << (size - 1).bit_length() if self._pinned and size else size
 
     def of(self, state: Any) -> Any:
         """`state` with its tensors on the CPU; tensors that share memory still do. What an earlier call returned is overwritten."""
@@ -163,10 +172,15 @@ def tensors(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield from tensors(item, f"{name}/{place}")
 
 
-def size_of(items: list[tuple[str, Any]]) -> int:
-    """Bytes of the tensors, shared memory counted once."""
+def sizes_of(items: list[tuple[str, Any]]) -> list[int]:
+    """Bytes of each piece of memory under the tensors, shared memory once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for _, t in tensors(items)}
-    return sum(storages.values())
+    return list(storages.values())
+
+
+def room(told: Sequence[tuple[int, int]], node: int, free: int) -> bool:
+    """Whether copies of so many bytes, `told` as (node, bytes) of each rank, leave half of the `free` memory of `node` to others."""
+    return 2 * sum(size for where, size in told if where == node) <= free
 
 
 def contents(items: list[tuple[str, Any]]) -> dict[str, str]:
