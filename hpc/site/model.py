@@ -119,6 +119,9 @@ class SlurmSettings(Strict):
     poll_max_s: int = Field(180, ge=1, le=7200, description="the interval grows to this")
     signal_lead_s: int = Field(120, ge=10, le=7200, description="warning before the time limit")
     command_timeout_s: int = Field(30, ge=1, le=600, description="deadline of each Slurm command")
+    peer_timeout_s: int = Field(300, ge=10, le=86_400, description="how long training bears a rank that is silent")
+    start_timeout_s: int = Field(1800, ge=60, le=604_800, description="how long nothing may move while training starts")
+    save_timeout_s: int = Field(1800, ge=60, le=604_800, description="the same in a save and in the final export")
 
 
 class Network(Strict):

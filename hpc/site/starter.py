@@ -79,6 +79,10 @@ slurm:
   signal_lead_s: 120
   # Deadline of each Slurm command in seconds.
   command_timeout_s: 30
+  # Seconds that the ranks of our own training bear a silent peer, and without a sign of progress at the start and in a save: more for slow storage.
+  peer_timeout_s: 300
+  start_timeout_s: 1800
+  save_timeout_s: 1800
 
 # Exact names, as `ip link` and `ibv_devices` show them. Empty lists leave the choice to NCCL and Gloo.
 network:

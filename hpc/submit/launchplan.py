@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 RENDEZVOUS_S = 300
 PEER_GRACE_S = 20
-PEER_TIMEOUT_S = 300
 NODE_GRACE_S = 90
 
 
@@ -114,7 +113,9 @@ def policies_of(spec: JobSpec, site: Site, options: Mapping[str, Any]) -> dict[s
         "lead_s": lead_of(options, site),
         "rendezvous_s": RENDEZVOUS_S,
         "peer_grace_s": PEER_GRACE_S,
-        "peer_timeout_s": PEER_TIMEOUT_S,
+        "peer_timeout_s": site.slurm.peer_timeout_s,
+        "start_timeout_s": site.slurm.start_timeout_s,
+        "save_timeout_s": site.slurm.save_timeout_s,
         "node_grace_s": NODE_GRACE_S,
     }
 

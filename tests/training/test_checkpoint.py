@@ -229,7 +229,12 @@ def test_several_ranks_share_the_digests_and_one_fault_counts_for_all(root: Path
     # A rank whose own share is good takes the same decision as the one that found the fault.
     others = dict.fromkeys((40,), "another rank's fault")
     answers = iter([others[40], ""])
-    choice = disk.choose(root, share=0, of=3, agree=lambda v: [v] if isinstance(v, list) else [v, next(answers)])
+
+    def together(work: Callable[[], Any]) -> list[Any]:
+        mine = work()
+        return [mine] if isinstance(mine, list) else [mine, next(answers)]
+
+    choice = disk.choose(root, share=0, of=3, together=together)
     assert choice.checkpoint is not None
     assert choice.checkpoint.step == 20
 

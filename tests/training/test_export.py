@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from tuneplane.training.export import _check_gathered, _settle, plan_of, verify
+from tuneplane.training.export import _check_gathered, _settle, export, plan_of, verify
 from tuneplane.training.refusals import Refused
 
 A, B = "layer.lora_A.weight", "layer.lora_B.weight"
@@ -106,3 +108,36 @@ def test_files_can_be_read_by_others(tmp_path: Path) -> None:
         "final/sub": "0o755",
         "final/sub/b.json": "0o644",
     }
+
+
+@pytest.mark.parametrize(("stage", "signs"), [(2, 10), (3, 8)])
+def test_every_tensor_and_file_of_an_export_is_a_sign_for_those_who_wait(
+    stage: int, signs: int, tmp_path: Path
+) -> None:
+    """Gathered, planned, written to disk, read again, digested: two tensors in one file beside the tokenizer's. Under ZeRO-3 all ranks gather."""
+    given, again = [0], [0]
+
+    def count(counter: list[int]) -> None:
+        counter[0] += 1
+
+    def gathered(trainable: bool, moved: Callable[[], None]) -> dict[str, Any]:
+        moved()
+        moved()
+        return adapter()
+
+    model = SimpleNamespace(
+        config=SimpleNamespace(), save_pretrained=lambda folder, state_dict: save_file(state_dict, folder / "model.safetensors")
+    )  # fmt: skip
+    engine: Any = SimpleNamespace(
+        settings=SimpleNamespace(lora=False, zero_stage=stage), model=model, gathered=gathered,
+        shapes=lambda trainable: {A: (4, 8), B: (8, 4)},
+    )  # fmt: skip
+    peers: Any = SimpleNamespace(
+        policies=SimpleNamespace(save_timeout_s=9.0), set_timeouts=lambda seconds: None, moves=lambda: count(given),
+        once=lambda name, work, bound, by, seen: work(),
+    )  # fmt: skip
+    watchdog: Any = SimpleNamespace(beat=lambda *_: None, rest=lambda: None, again=lambda: count(again))
+    tokenizer = SimpleNamespace(save_pretrained=lambda folder: (folder / "tokenizer.json").write_text("{}"))
+    made = export(engine, tokenizer, tmp_path, peers, watchdog)
+    assert [f["path"] for f in made["files"]] == ["model.safetensors", "tokenizer.json"]
+    assert (given[0], again[0]) == (signs, 0 if stage < 3 else 2)

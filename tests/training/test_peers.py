@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from tuneplane.training import going
 from tuneplane.training.peers import PeerLost, Peers, peer_loss
 from tuneplane.training.place import Launch, Place
 from tuneplane.training.refusals import Refused, refuse
@@ -108,13 +109,72 @@ def test_a_worker_that_falls_silent_is_not_waited_for() -> None:
     assert all(isinstance(e, PeerLost) and "has been silent for" in str(e) for e in ends[1:])
 
 
-def test_a_worker_that_takes_too_long_is_not_waited_for_although_it_beats() -> None:
+def test_a_worker_that_comes_no_further_is_not_waited_for_although_it_beats() -> None:
     def act(peers: Peers) -> Any:
         return peers.once("tokenise", lambda: time.sleep(2.5), 1.5, by=0)
 
     ends = all_ranks(act)
     assert ends[0] is None
-    assert {str(e) for e in ends[1:]} == {"'tokenise' was not done by its rank in 2 s"}
+    assert {str(e) for e in ends[1:]} == {"'tokenise' was not done by its rank in 2 s without a sign"}
+
+
+@pytest.mark.parametrize("way", ["it says so", "what it writes grows"])
+def test_a_worker_that_comes_further_may_take_as_long_as_it_needs(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(going, "LOOK_S", 0.0)
+    written, heard = [0], list[int]()
+
+    def act(peers: Peers) -> Any:
+        peers.on_move = lambda: heard.append(peers.place.rank)
+
+        def work() -> str:
+            for _ in range(7):
+                time.sleep(0.4)
+                if way == "it says so":
+                    peers.moves()
+                written[0] += 1
+            return "done"
+
+        seen = None if way == "it says so" else lambda: written[0]
+        return peers.once("tokenise", work, 1.6, by=0, seen=seen)
+
+    assert all_ranks(act) == ["done"] * 4
+    assert set(heard) == {0, 1, 2, 3}, "the watchdogs of all ranks hear of it"
+
+
+def test_ranks_that_do_the_same_wait_for_the_slowest_as_long_as_it_comes_further() -> None:
+    def act(peers: Peers) -> Any:
+        def work() -> int:
+            for _ in range(6 if peers.place.rank == 2 else 0):
+                time.sleep(0.4)
+                peers.moves()
+            return peers.place.rank
+
+        return [peers.together("read", work, 1.6), peers.together("read", lambda: "again", 1.6)]
+
+    assert all_ranks(act) == [[[0, 1, 2, 3], ["again"] * 4]] * 4
+
+
+def test_rank_0_stays_until_all_have_heard_what_all_said() -> None:
+    """It keeps the store: the others would take what all agreed on, a refusal say, for a lost peer."""
+    order: list[int] = []
+
+    def act(peers: Peers) -> None:
+        if peers.place.rank == 3:
+            peers.posted = late(peers.posted)  # type: ignore[method-assign]
+        peers.together("read", lambda: "a fault", 20)
+        order.append(peers.place.rank)
+
+    def late(posted: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        def after(*args: Any, **kwargs: Any) -> list[Any]:
+            time.sleep(0.5)
+            found = posted(*args, **kwargs)
+            order.append(-1)
+            return found
+
+        return after
+
+    all_ranks(act)
+    assert order.index(-1) < order.index(0)
 
 
 def test_a_failing_rank_leaves_a_word_for_the_others_and_the_first_one_counts() -> None:

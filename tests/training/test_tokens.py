@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sources import file_source
-from tuneplane.training.arrays import is_whole
+from tuneplane.training.arrays import clear_leftovers, is_whole
 from tuneplane.training.chat import Encoder
 from tuneplane.training.data import CACHE, _other_runs
 from tuneplane.training.refusals import Refused
@@ -127,8 +127,7 @@ def test_what_an_attempt_left_half_made_does_not_count(tmp_path: Path, tokenizer
     half = folder.with_name(f".{folder.name}.0123.tmp")
     folder.rename(half)
     (half / "meta.json").unlink()
-    for path in half.iterdir():
-        os.utime(path, (0, 0))  # its maker has been dead for more than a day
+    clear_leftovers(tmp_path / "cache")
     assert ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer)) == folder
     assert is_whole(folder)
     assert not half.exists()

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from ranks import free_port
 from tuneplane.training import checkpoint as disk
+from tuneplane.training import going
 from tuneplane.training.peers import PeerLost, Peers
 from tuneplane.training.randomness import random_state
 from tuneplane.training.refusals import Refused
@@ -55,22 +56,35 @@ class Odd(Part):
     """A part whose write does something first."""
 
     first: Callable[[], None] = staticmethod(lambda: None)
+    pieces = 0
 
-    def write(self) -> Any:
+    def write(self, moved: Callable[[], None] = lambda: None) -> Any:
         type(self).first()
-        return super().write()
+        for _ in range(type(self).pieces):
+            time.sleep(0.3)
+            moved()
+        return super().write(moved)
 
 
-def begin(root: Path, peers: list[Peers], bound_s: float = 20.0, **first: Callable[[], None]) -> list[Writing]:
+def begin(
+    root: Path,
+    peers: list[Peers],
+    bound_s: float = 20.0,
+    hurried: bool = False,
+    pieces: int = 0,
+    **first: Callable[[], None],
+) -> list[Writing]:
     """Both ranks' halves of the save of step 8; `rank1=` is what rank 1 does before it writes."""
     temp = disk.temp_path(root, 8, 1)
     temp.mkdir(parents=True)
     out = []
     for rank, peer in enumerate(peers):
-        kind = type("Rank", (Odd,), {"first": staticmethod(first.get(f"rank{rank}", lambda: None))})
+        kind = type(
+            "Rank", (Odd,), {"first": staticmethod(first.get(f"rank{rank}", lambda: None)), "pieces": rank * pieces}
+        )
         state = {"module": {"w": torch.full((4,), float(rank))}, "optimizer": None}
         part = kind(temp, [(str(temp / "deepspeed" / f"rank{rank}.pt"), state)], True)
-        taken = Taken(8, part, random_state(torch.device("cpu")), MANIFEST, 2, bound_s, "every save_steps")
+        taken = Taken(8, part, random_state(torch.device("cpu")), MANIFEST, 2, bound_s, "every save_steps", hurried)
         out.append(Writing(root, peer, taken, time.monotonic()))
     return out
 
@@ -159,11 +173,28 @@ def test_p33_a_rank_that_hangs_in_its_write_is_late_and_the_others_do_not_wait_f
     first.join()
     with pytest.raises(PeerLost, match=r"'save/8' was not heard of from rank 1 \(node 0\)"):
         first.result()
-    time.sleep(0.6)
+    for _ in range(100):
+        if second.late:
+            break
+        time.sleep(0.05)
     assert second.late
     assert disk.steps(tmp_path) == []
     gate.set()
     second.join()
+
+
+@pytest.mark.parametrize(("hurried", "saved"), [(False, [8]), (True, [])])
+def test_a_write_that_comes_further_is_waited_for_unless_a_warning_hurries(
+    hurried: bool, saved: list[int], tmp_path: Path, peers: list[Peers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(going, "_SIGN_S", 0.0)
+    heard: list[int] = []
+    writings = begin(tmp_path, peers, bound_s=1.2, hurried=hurried, pieces=6)
+    for writing in writings:
+        writing.join(lambda: heard.append(1))
+    assert disk.steps(tmp_path) == saved
+    assert bool(heard) is not hurried
+    assert all(isinstance(end, PeerLost) is hurried for end in ended(writings))
 
 
 def test_words_that_were_read_by_all_do_not_fill_the_store(tmp_path: Path, peers: list[Peers]) -> None:

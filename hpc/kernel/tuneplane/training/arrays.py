@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import stat
-import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +27,6 @@ _KINDS = {"i": "<i4", "q": "<i8", "b": "<i1", "B": "u1"}
 """Typecodes of `array`, and numpy's names for them."""
 _BUFFER = 1 << 16
 _SAMPLES, _BLOCK = 64, 64 << 10
-_ABANDONED_S = 86_400.0
 
 
 class ArrayWriter:
@@ -146,7 +144,7 @@ def kept(cache: Path, key: str, make: Callable[[Path], dict[str, Any]], elsewher
     folder = cache / key.removeprefix(PREFIX)[:32]
     if is_whole(folder):
         return folder
-    _clear(cache, folder)
+    _clear(folder)
     temp = cache / f".{folder.name}.{secrets.token_hex(6)}.tmp"
     temp.mkdir(parents=True, mode=0o755)
     try:
@@ -184,14 +182,16 @@ def _copied(found: Path, temp: Path) -> bool:
     return False
 
 
-def _clear(cache: Path, folder: Path) -> None:
-    """Take away a damaged folder, and what makers that died left of it: content addressed, so making it again loses nothing."""
+def clear_leftovers(cache: Path) -> None:
+    """Take away what makers of earlier attempts left half made when they were killed. Only while nobody makes anything there."""
+    for temp in cache.glob(".*.tmp"):
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+def _clear(folder: Path) -> None:
+    """Take away a damaged folder: content addressed, so making it again loses nothing."""
     if os.path.lexists(folder):
         if folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder)
         else:
             folder.unlink()
-    for temp in cache.glob(f".{folder.name}.*.tmp"):
-        newest = max((p.lstat().st_mtime for p in temp.glob("*")), default=temp.lstat().st_mtime)
-        if time.time() - newest > _ABANDONED_S:
-            shutil.rmtree(temp, ignore_errors=True)

@@ -102,10 +102,16 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(path, int(value["step"]), value, digest_bytes(data), files)
 
 
-def verify(checkpoint: Checkpoint, *, share: int = 0, of: int = 1, digests: bool = True) -> None:
-    """Compare files with the manifest: all sizes, and the digests of every `of`-th file from `share` on. Raises Damaged."""
+def verify(
+    checkpoint: Checkpoint, *, share: int = 0, of: int = 1, digests: bool = True, moved: Callable[[], None] = lambda: None
+) -> None:  # fmt: skip
+    """Compare files with the manifest: all sizes, and the digests of every `of`-th file from `share` on. Raises Damaged.
+
+    `moved` is called before each file.
+    """
     for index, entry in enumerate(sorted(checkpoint.files, key=lambda e: (-e.size, e.path))):
         path = checkpoint.path / entry.path
+        moved()
         try:
             size = os.stat(path, follow_symlinks=False).st_size
             if size != entry.size:
@@ -143,33 +149,44 @@ class Choice:
         return self.checkpoint is None and bool(self.passed_over)
 
 
-def examine(root: Path, step: int, *, share: int = 0, of: int = 1) -> tuple[Checkpoint | None, str]:
+def examine(
+    root: Path, step: int, *, share: int = 0, of: int = 1, moved: Callable[[], None] = lambda: None
+) -> tuple[Checkpoint | None, str]:
     """Read and verify one checkpoint (this rank's share of the digests); returns it and the fault, which is empty when it is good."""
     try:
         found = read(root / name_of(step))
         fault = pointer_fault(root, found)
         if not fault:
-            verify(found, share=share, of=of)
+            verify(found, share=share, of=of, moved=moved)
     except Damaged as exc:
         return None, str(exc)
     return found, fault
 
 
+Together = Callable[[Callable[[], Any]], list[Any]]
+"""A collective that gives what each rank's work returned to all of them."""
+
+
 def choose(
-    root: Path, *, share: int = 0, of: int = 1, agree: Callable[[Any], list[Any]] = lambda value: [value]
-) -> Choice:
+    root: Path, *, share: int = 0, of: int = 1, together: Together = lambda work: [work()], moved: Callable[[], None] = lambda: None
+) -> Choice:  # fmt: skip
     """The newest checkpoint that verifies.
 
-    With several ranks, `agree` is the collective that gives every rank's value to all: the first rank's listing is used, a fault that one
-    rank finds counts for all, and all ranks come to the same choice.
+    With several ranks the first one's listing is used, a fault that one rank finds counts for all, and all ranks come to the same choice.
     """
     passed: list[tuple[str, str]] = []
-    listing, pointed = agree([steps(root), _pointed(root)])[0]
+    listing, pointed = together(lambda: [steps(root), _pointed(root)])[0]
     for step in listing:
-        found, fault = examine(root, step, share=share, of=of)
-        fault = next((f for f in agree(fault) if f), "")
+        seen: list[Checkpoint | None] = []
+
+        def look(step: int = step, seen: list[Checkpoint | None] = seen) -> str:
+            found, fault = examine(root, step, share=share, of=of, moved=moved)
+            seen.append(found)
+            return fault
+
+        fault = next((f for f in together(look) if f), "")
         if not fault:
-            return Choice(found, tuple(passed))
+            return Choice(seen[0], tuple(passed))
         passed.append((name_of(step), fault))
     if pointed and pointed not in [name for name, _ in passed]:
         passed.append((POINTER, f"it points to {pointed}, which is not there"))
@@ -215,13 +232,15 @@ def publish(root: Path, temp: Path, manifest: dict[str, Any], files: Sequence[Fi
     return read(final)
 
 
-def prune(root: Path, keep: int, newest: Checkpoint, pinned: Collection[int] = ()) -> list[str]:
+def prune(
+    root: Path, keep: int, newest: Checkpoint, pinned: Collection[int] = (), moved: Callable[[], None] = lambda: None
+) -> list[str]:
     """Remove all but the `keep` newest folders up to `newest`, which must verify first; returns what went. Raises Damaged, and then removes nothing.
 
     Steps that are `pinned` stay beside those: somebody else still reads them.
     Where only one would remain its digests are read back; otherwise the one before it is the safety, and sizes will do.
     """
-    verify(newest, digests=keep < 2)
+    verify(newest, digests=keep < 2, moved=moved)
     gone = [s for s in steps(root) if s <= newest.step][max(1, keep) :]
     return _remove(root, [step for step in gone if step not in pinned])
 

@@ -6,18 +6,22 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from typing import IO
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
 
 from tuneplane.training import warning
+from tuneplane.training.going import Growth
 
 _LOOK_S = 0.2
 
 
 def run(
-    argv: Sequence[str], env: Mapping[str, str], bound_s: float, *, stdout: IO[bytes], stderr: IO[bytes]
-) -> int | None:
-    """The program's exit code; None when it took longer than `bound_s` seconds. Nothing that it started is left, whatever happens.
+    argv: Sequence[str], env: Mapping[str, str], bound_s: float, *, stdout: IO[bytes], stderr: IO[bytes],
+    seen: Callable[[], Any] | None = None,
+) -> int | None:  # fmt: skip
+    """The program's exit code; None when it took longer than `bound_s` seconds, counted anew whenever what `seen` says is another than before.
+
+    Nothing that it started is left, whatever happens.
 
     It has a session of its own, so that what is sent to this rank's group does not reach it. Raises Warned as soon as a warning has come, also where
     the program ended just then: a batch system may have sent it the same signal. Raises OSError where it cannot be started.
@@ -25,13 +29,15 @@ def run(
     child = subprocess.Popen(
         list(argv), env=dict(env), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
     )
-    until = time.monotonic() + bound_s
+    until, growth = time.monotonic() + bound_s, Growth(seen)
     try:
         while time.monotonic() < until:
             try:
                 code = child.wait(_LOOK_S)
             except subprocess.TimeoutExpired:
                 warning.check()
+                if growth.moved():
+                    until = time.monotonic() + bound_s
             else:
                 warning.check()
                 return code

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tuneplane.training import warning
+from tuneplane.training.arrays import clear_leftovers
 from tuneplane.training.chat import Encoder
+from tuneplane.training.going import size_below
 from tuneplane.training.model import tokenizer_digest
 from tuneplane.training.packs import ensure_packs, open_packs
 from tuneplane.training.program import Job
@@ -39,11 +41,19 @@ def tokens(
     `room` tokens of `max_length` are left for answers to come. With `packing` an example is a sequence of several rows.
 
     They are kept in `RUN_DIR/cache/tokens` by content, so that a later attempt finds them; what another run of the experiment made of the same rows
-    is copied. The wait is bounded by `start_timeout_s`; a warning during the work ends it on all ranks.
+    is copied. The wait ends when nothing moves for `start_timeout_s`; a warning during the work ends it on all ranks.
     """
     cache, bound = job.place.run_dir / CACHE, job.launch.policies.start_timeout_s
 
+    def written() -> int:
+        return size_below(cache)
+
+    def further() -> None:
+        warning.check()
+        job.peers.moves()
+
     def work() -> str:
+        clear_leftovers(cache)
         source = source_of(job.launch, job.place, name)
         if source is None:
             if name == "train":
@@ -55,10 +65,10 @@ def tokens(
         encoder = Encoder(tokenizer, settings.max_length - room, settings.over_long, source.label)
         return ensure(
             cache, source, tokenizer_digest(model_folder), encoder, form, held_out=held_out, elsewhere=_other_runs(job.place.run_dir),
-            check=warning.check,
+            check=further,
         ).name  # fmt: skip
 
-    made = job.peers.once(f"tokenise {name}", work, bound)
+    made = job.peers.once(f"tokenise {name}", work, bound, seen=written)
     if not made:
         return None
     found = open_tokens(cache / made)
@@ -66,9 +76,9 @@ def tokens(
         return found
 
     def arrange() -> str:
-        return ensure_packs(cache, found, settings.max_length, settings.seed, check=warning.check).name
+        return ensure_packs(cache, found, settings.max_length, settings.seed, check=further).name
 
-    return replace(found, packs=open_packs(cache / job.peers.once(f"pack {name}", arrange, bound)))
+    return replace(found, packs=open_packs(cache / job.peers.once(f"pack {name}", arrange, bound, seen=written)))
 
 
 def _other_runs(run_dir: Path) -> Iterator[Path]:

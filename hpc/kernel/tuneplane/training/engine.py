@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -254,10 +254,10 @@ class Engine:
             return set()
         return {name for name, param in self.model.named_parameters() if param is inputs.weight}
 
-    def gathered(self, trainable: bool) -> dict[str, Any]:
-        """Whole weights in the run's precision on the CPU of rank 0, one at a time from all ranks (P50); the others get an empty dict. A collective.
+    def gathered(self, trainable: bool, moved: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        """Whole weights in the run's precision on the CPU of rank 0; the others get an empty dict.
 
-        Without `trainable` the buffers come too.
+        Under ZeRO-3 it is a collective: one at a time from all ranks (P50). Without `trainable` the buffers come too. `moved` is called for each.
         """
         import deepspeed
         import torch
@@ -268,6 +268,7 @@ class Engine:
             if trainable and not param.requires_grad:
                 continue
             with deepspeed.zero.GatheredParameters([param], enabled=self.settings.zero_stage == 3):
+                moved()
                 if self.peers.first:
                     out[name] = param.detach().to("cpu", dtype, copy=True)
         if self.peers.first and not trainable:

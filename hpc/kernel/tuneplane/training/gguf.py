@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tuneplane.training.child import run
+from tuneplane.training.going import size_below
 
 VARIABLE = "TUNEPLANE_GGUF_CONVERTER"
 PROGRAMS = ("convert_hf_to_gguf.py", "convert-hf-to-gguf")
@@ -46,8 +47,8 @@ def write_gguf(model: Path, out: Path, env: Mapping[str, str], *, timeout_s: flo
     argv += [os.fspath(model), "--outfile", os.fspath(out), "--outtype", "auto"]
     try:
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-            code = run(argv, env, timeout_s, stdout=stdout, stderr=stderr)
-            how = f"did not end in {timeout_s:.0f} s" if code is None else f"exit code {code}"
+            code = run(argv, env, timeout_s, stdout=stdout, stderr=stderr, seen=lambda: size_below(out.parent))
+            how = f"wrote nothing for {timeout_s:.0f} s" if code is None else f"exit code {code}"
             said = (_text(stderr) or _text(stdout)).splitlines()[-1:]
         good = code == 0 and out.is_file() and out.stat().st_size > 0
         message = f"{out.name}, {out.stat().st_size} bytes" if good else f"{how}: {' '.join(said)[:300]}"

@@ -9,10 +9,12 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from tuneplane.training.going import Going, Growth, beside
 from tuneplane.training.place import Place, Policies
 from tuneplane.training.refusals import Refused, refuse
 from tuneplane.training.warning import Warned
@@ -62,6 +64,10 @@ def peer_loss(exc: BaseException | None) -> str:
 class Peers:
     """All ranks of this attempt, met. `device` is this rank's torch device."""
 
+    on_move: Callable[[], None] = staticmethod(lambda: None)
+    """Called when this rank, or one that it waits for, has come further."""
+    _going: Going | None = None
+
     def __init__(self, place: Place, policies: Policies, store: Any, device: Any) -> None:
         import torch.distributed as dist
 
@@ -101,22 +107,28 @@ class Peers:
     def barrier(self) -> None:
         self.total([0.0])
 
-    def once(self, name: str, work: Callable[[], Any], deadline_s: float, by: int | None = None) -> Any:
+    def moves(self) -> None:
+        """This rank has come further with its work: its own bound, and that of those who wait for it in `once` or `together`, starts anew."""
+        if self._going is not None:
+            self._going.sign()
+        self.on_move()
+
+    def once(
+        self, name: str, work: Callable[[], Any], bound_s: float, by: int | None = None, seen: Callable[[], Any] | None = None
+    ) -> Any:  # fmt: skip
         """Let rank `by`, or the first rank that arrives, do `work`; all ranks return its value (JSON).
 
         The worker's refusal or warning is raised on every rank. Raises PeerLost if the worker fails otherwise, is silent for longer than
-        `peer_timeout_s` (it beats while it works), or is not done in `deadline_s`.
+        `peer_timeout_s` (it beats while it lives), or does not come further for `bound_s`: it does when it calls `moves`, and when what `seen` says
+        (the size of what is written, say) is another than before.
         """
-        turn = self._names[name] = self._names.get(name, 0) + 1
-        key = f"once/{name}/{turn}"
+        key = self._turn("once", name)
         mine = self.place.rank == by if by is not None else self._store.add(f"{key}/claim", 1) == 1
         if not mine:
-            return self._wait_for(key, name, deadline_s)
-        stop = threading.Event()
-        beat = threading.Thread(target=self._beat, args=(f"{key}/beat", stop), daemon=True)
-        beat.start()
+            return self._wait_for(key, name, bound_s)
         try:
-            answer: dict[str, Any] = {"value": work()}
+            with self._working(key, bound_s, seen):
+                answer: dict[str, Any] = {"value": work()}
         except Refused as exc:
             answer = {"refused": exc.as_json()}
             raise
@@ -127,26 +139,60 @@ class Peers:
             answer = {"failed": f"{type(exc).__name__}: {exc}"}
             raise
         finally:
-            stop.set()
-            beat.join()
             self._store.set(f"{key}/done", json.dumps(answer))
             if "value" not in answer:
                 self._has_read(key)
         return answer["value"]
 
+    def together(self, name: str, work: Callable[[], Any], bound_s: float) -> list[Any]:
+        """Every rank's value (JSON) of its own `work`, by rank. Raises PeerLost when no rank comes further for `bound_s`.
+
+        A gather after the work would have one bound for all of it.
+        """
+        key = self._turn("together", name)
+        with self._working(key, bound_s):
+            self.post(key, work())
+        going = self.going(key, bound_s, self.on_move)
+        if self.first:
+            self.post(f"{key}/all", self.posted(key, going))
+        values = list(self.posted(f"{key}/all", going, ranks=[0])[0])
+        self._has_read(key)  # what they say may be why all leave now
+        return values
+
+    def going(
+        self, name: str, bound_s: float, heard: Callable[[], None] = lambda: None, *, fixed: bool = False
+    ) -> Going:
+        """The signs of a piece of work that ranks do at the same time."""
+        return Going(self._store, f"{name}/moved", bound_s, heard, fixed=fixed)
+
+    def _turn(self, kind: str, name: str) -> str:
+        turn = self._names[name] = self._names.get(name, 0) + 1
+        return f"{kind}/{name}/{turn}"
+
+    @contextmanager
+    def _working(self, key: str, bound_s: float, seen: Callable[[], Any] | None = None) -> Iterator[None]:
+        self._going, growth = self.going(key, bound_s), Growth(seen)
+
+        def beat() -> None:
+            self._store.add(f"{key}/beat", 1)
+            if growth.moved():
+                self.moves()
+
+        try:
+            with beside(_BEAT_S, beat):
+                yield
+        finally:
+            self._going = None
+
     def _has_read(self, key: str) -> None:
-        """This rank knows the reason and is about to leave. Rank 0 holds the store: it stays, for a short time, until all have read it."""
+        """This rank knows what was said and may be about to leave. Rank 0 holds the store: it stays, for a short time, until all have read it."""
         self._within(lambda: self._store.add(f"{key}/read", 1))
         end = time.monotonic() + _READ_S
         while self.first and time.monotonic() < end and self._store.add(f"{key}/read", 0) < self.place.world_size:
             time.sleep(0.02)
 
-    def _beat(self, key: str, stop: threading.Event) -> None:
-        while not stop.wait(_BEAT_S):
-            self._store.add(key, 1)
-
-    def _wait_for(self, key: str, name: str, deadline_s: float) -> Any:
-        began = heard = time.monotonic()
+    def _wait_for(self, key: str, name: str, bound_s: float) -> Any:
+        heard, going = time.monotonic(), self.going(key, bound_s, self.on_move)
         beats, pause = 0, 0.02
         while not self._store.check([f"{key}/done"]):
             now = time.monotonic()
@@ -155,8 +201,8 @@ class Peers:
                 beats, heard = count, now
             if now - heard > self.policies.peer_timeout_s:
                 raise PeerLost(f"the rank that does '{name}' has been silent for {now - heard:.0f} s")
-            if now - began > deadline_s:
-                raise PeerLost(f"'{name}' was not done by its rank in {deadline_s:.0f} s")
+            if going.over():
+                raise PeerLost(f"'{name}' was not done by its rank {going.text()}")
             time.sleep(pause)
             pause = min(0.5, pause * 1.5)
         answer = json.loads(self._store.get(f"{key}/done"))
@@ -174,19 +220,17 @@ class Peers:
         """Leave this rank's value (JSON) under a name that is used once. No collective: any thread may do it at any time."""
         self._store.set(f"post/{name}/{self.place.rank}", json.dumps(value))
 
-    def posted(self, name: str, deadline_s: float, ranks: Sequence[int] | None = None) -> list[Any]:
-        """The values that `ranks` (all) left under the name, by rank. Raises PeerLost when one is missing after `deadline_s`.
+    def posted(self, name: str, going: Going, ranks: Sequence[int] | None = None) -> list[Any]:
+        """The values that `ranks` (all) left under the name, by rank. Raises PeerLost when one is missing and the signs of `going` are over.
 
         Rank 0 takes away what it has read from all of them: it keeps the store, and a long run leaves many.
         """
         keys = {r: f"post/{name}/{r}" for r in (range(self.place.world_size) if ranks is None else ranks)}
-        began, pause = time.monotonic(), 0.005
+        pause = 0.005
         while not self._store.check(list(keys.values())):
-            if time.monotonic() - began > deadline_s:
+            if going.over():
                 missing = [r for r, key in keys.items() if not self._store.check([key])]
-                raise PeerLost(
-                    f"'{name}' was not heard of from {_ranks_text(missing, self.place)} in {deadline_s:.0f} s"
-                )
+                raise PeerLost(f"'{name}' was not heard of from {_ranks_text(missing, self.place)} {going.text()}")
             time.sleep(pause)
             pause = min(0.25, pause * 1.3)
         values = [json.loads(self._store.get(key)) for key in keys.values()]

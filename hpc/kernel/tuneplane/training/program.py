@@ -43,9 +43,9 @@ class Job:
         self.watchdog = Watchdog().start()
         self.watchdog.beat("meeting the other ranks", policies.rendezvous_timeout_s + policies.start_timeout_s)
         self.peers = meet(self.place, policies, self.device)
-        self.watchdog.beat(
-            "loading rows and model", 3 * policies.start_timeout_s
-        )  # each of three waits has its own bound
+        # A wait has this bound of its own, and two follow each other without a sign.
+        self.watchdog.beat("loading rows and model", 3 * policies.start_timeout_s)
+        self.peers.on_move = self.watchdog.again
 
 
 def leave(code: int) -> NoReturn:

@@ -9,13 +9,14 @@ import tempfile
 from pathlib import Path
 
 from tuneplane.training.child import run
+from tuneplane.training.going import size_below
 from tuneplane.training.refusals import refuse
 
 _LAST_LINES = 4
 
 
 def universal(source: Path, target: Path, bound_s: float) -> None:
-    """Convert a checkpoint's `deepspeed` folder into `target`, by DeepSpeed's own program, within `bound_s` seconds.
+    """Convert a checkpoint's `deepspeed` folder into `target`, by DeepSpeed's own program, which may write nothing for `bound_s` seconds.
 
     Needs as much disk as the checkpoint twice over, and the memory of a few parts at a time. Raises Refused; Warned when a warning comes.
     """
@@ -27,9 +28,9 @@ def universal(source: Path, target: Path, bound_s: float) -> None:
     command += ["--num_extract_workers", workers, "--num_merge_workers", workers]
     env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # files become files: no GPU has a part in it
     with tempfile.TemporaryFile() as said:
-        code = run(command, env, bound_s, stdout=said, stderr=said)
+        code = run(command, env, bound_s, stdout=said, stderr=said, seen=lambda: size_below(target))
         if code != 0:
             said.seek(0)
             lines = said.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
-            how = f"did not end in {bound_s:.0f} s" if code is None else f"ended with exit code {code}"
+            how = f"wrote nothing for {bound_s:.0f} s" if code is None else f"ended with exit code {code}"
             raise refuse("E-TRAIN-050", f"the converter {how}", field=os.fspath(source), found=" | ".join(lines))

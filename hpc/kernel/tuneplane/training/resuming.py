@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tuneplane.training import checkpoint as disk
 from tuneplane.training import continuity
 from tuneplane.training.continuity import Certificate
 from tuneplane.training.engine import SHARDS, Engine, seed_all
+from tuneplane.training.going import size_below
 from tuneplane.training.method import Method
 from tuneplane.training.peers import Peers
 from tuneplane.training.randomness import random_state, set_random_state
@@ -56,7 +58,9 @@ class Resuming:
         place, peers = self.peers.place, self.peers
         if peers.first and (left := disk.clear_leftovers(self.root)):
             self.notes.append(f"removed half-written checkpoints of earlier attempts: {', '.join(left)}")
-        choice = disk.choose(self.root, share=place.rank, of=place.world_size, agree=peers.gather)
+        choice = disk.choose(
+            self.root, share=place.rank, of=place.world_size, together=self._together, moved=peers.moves
+        )
         self.notes += [f"checkpoint {name} is passed over: {why}" for name, why in choice.passed_over]
         if choice.lost:
             raise Refused(
@@ -71,8 +75,12 @@ class Resuming:
             return self._take_up(choice.checkpoint, own=True)
         if not (start := start_of(place.work_dir)):
             return None
-        found = taken_from(start, share=place.rank, of=place.world_size, agree=peers.gather)
+        found = taken_from(start, share=place.rank, of=place.world_size, together=self._together, moved=peers.moves)
         return self._take_up(found, own=False)
+
+    def _together(self, work: Callable[[], Any]) -> list[Any]:
+        """Files are read by all ranks, some of which are done long before others."""
+        return self.peers.together("reading checkpoints", work, self.peers.policies.start_timeout_s)
 
     def _take_up(self, found: disk.Checkpoint, *, own: bool) -> Resumed:
         manifest, place = found.manifest, self.peers.place
@@ -113,7 +121,7 @@ class Resuming:
             universal(found.path / SHARDS, target, bound)
             return f"{time.monotonic() - began:.0f} s"
 
-        took = self.peers.once("reshape", convert, bound, by=0)
+        took = self.peers.once("reshape", convert, bound, by=0, seen=lambda: size_below(target))
         self.engine.load_universal(target)
         self.peers.barrier()
         if self.peers.first:

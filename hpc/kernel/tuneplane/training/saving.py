@@ -8,6 +8,7 @@ from typing import Any
 
 from tuneplane.record.times import utc_now
 from tuneplane.training import checkpoint as disk
+from tuneplane.training import warning
 from tuneplane.training.engine import Engine
 from tuneplane.training.method import Method
 from tuneplane.training.peers import PeerLost, Peers
@@ -38,7 +39,8 @@ class Saver:
         """What the last call has to say to people; rank 0 prints it."""
 
     def save(self, step: int, tokens: int, bound_s: float) -> Saved:
-        """Save the state after `step` on all ranks and wait for it, at most `bound_s` seconds; past them this rank ends with exit code 87.
+        """Save the state after `step` on all ranks and wait for it as long as it comes further within `bound_s` seconds; else this rank ends with
+        exit code 87.
 
         The checkpoint before stays until this one is published and verified. Raises Refused (a full disk, say) or PeerLost; nothing is
         published then. An earlier save must be settled.
@@ -67,10 +69,11 @@ class Saver:
         except OSError as exc:
             raise unwritable(exc, temp) from exc
         keep, manifest = self.engine.settings.keep_checkpoints, self._manifest(step, tokens)
-        taken = Taken(step, part, random_state(self.peers.device), manifest, keep, bound_s, reason)
+        hurried = warning.given() is not None
+        taken = Taken(step, part, random_state(self.peers.device), manifest, keep, bound_s, reason, hurried)
         self._writing = Writing(self.root, self.peers, taken, began)
         if not part.copied:
-            self._writing.join()
+            self._join()
         self._stood(began)
         self.peers.set_timeouts(self.peers.policies.peer_timeout_s)
 
@@ -83,12 +86,12 @@ class Saver:
         return self._end() if self._writing.over else None
 
     def settle(self, bound_s: float) -> Saved | None:
-        """Wait for the save on its way, at most `bound_s` seconds, and give it; None where there is none. Raises as `look`."""
+        """Wait for the save on its way, within `bound_s` seconds as in `save`, and give it; None where there is none. Raises as `look`."""
         if self._writing is None:
             return None
         began = time.monotonic()
         self._beat(self._writing.step, bound_s)
-        self._writing.join()
+        self._join()
         self._stood(began)
         return self._end()
 
@@ -98,6 +101,11 @@ class Saver:
         resumed = resuming.resume()
         self.notes = resuming.notes
         return resumed
+
+    def _join(self) -> None:
+        """Wait for the save: as long as it comes further, or, after a warning, as long as there is time."""
+        assert self._writing is not None
+        self._writing.join(self._watchdog.again if warning.given() is None else lambda: None)
 
     def _end(self) -> Saved:
         writing, self._writing = self._writing, None

@@ -227,23 +227,23 @@ class Part:
     def contents(self) -> dict[str, str]:
         return contents(self.items)
 
-    def write(self) -> list[FileEntry]:
-        """Write and sync the files; returns them with their digests. Raises OSError."""
+    def write(self, moved: Callable[[], None] = lambda: None) -> list[FileEntry]:
+        """Write and sync the files; returns them with their digests. Raises OSError. `moved` is called for each piece that is written."""
         out = []
         for path, state in self.items:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            size, sha256 = _write(path, state)
+            size, sha256 = _write(path, state, moved)
             out.append(FileEntry(os.path.relpath(path, self.folder), False, size, sha256))
         for folder in {os.path.dirname(path) for path, _ in self.items}:
             fsync_dir(folder)
         return out
 
 
-def _write(path: str, state: Any) -> tuple[int, str]:
+def _write(path: str, state: Any, moved: Callable[[], None]) -> tuple[int, str]:
     import torch
 
     with open(path, "wb") as stream:
-        hashing: Any = _Hashing(stream)
+        hashing: Any = _Hashing(stream, moved)
         torch.serialization.set_crc32_options(False)  # the SHA-256 says more
         try:
             torch.save(state, hashing)
@@ -260,8 +260,8 @@ def _write(path: str, state: Any) -> tuple[int, str]:
 class _Hashing:
     """A write-only stream that knows the SHA-256 of what went through it."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream, self.sha, self.size = stream, hashlib.sha256(), 0
+    def __init__(self, stream: Any, moved: Callable[[], None]) -> None:
+        self._stream, self._moved, self.sha, self.size = stream, moved, hashlib.sha256(), 0
         self.fault: OSError | None = None
 
     def write(self, data: Any) -> int:
@@ -272,6 +272,7 @@ class _Hashing:
         except OSError as exc:
             self.fault = exc
             raise
+        self._moved()
         return len(data)
 
     def flush(self) -> None:

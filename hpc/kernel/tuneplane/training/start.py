@@ -21,17 +21,22 @@ def start_of(work: Path) -> dict[str, Any]:
         raise refuse("E-TRAIN-003", f"its start cannot be read: {exc}", field=f"{path}: start") from exc
 
 
-def taken_from(start: dict[str, Any], *, share: int, of: int, agree: Callable[[Any], list[Any]]) -> disk.Checkpoint:
+def taken_from(
+    start: dict[str, Any], *, share: int, of: int, together: disk.Together, moved: Callable[[], None]
+) -> disk.Checkpoint:
     """That checkpoint, whole and as it was when the run was submitted; the ranks share the digests. A collective. Raises Refused on all."""
     path = start["path"]
-    try:
-        found, fault = disk.read(path), ""
-        if found.manifest_sha256 != start["manifest_sha256"]:
-            fault = "its manifest is not the one that the run was submitted with"
-        else:
-            disk.verify(found, share=share, of=of)
-    except disk.Damaged as exc:
-        fault = str(exc)
-    if fault := next((f for f in agree(fault) if f), ""):
+
+    def look() -> str:
+        try:
+            found = disk.read(path)
+            if found.manifest_sha256 != start["manifest_sha256"]:
+                return "its manifest is not the one that the run was submitted with"
+            disk.verify(found, share=share, of=of, moved=moved)
+        except disk.Damaged as exc:
+            return str(exc)
+        return ""
+
+    if fault := next((f for f in together(look) if f), ""):
         raise refuse("E-TRAIN-051", f"the run cannot begin there: {fault}", field="launch.json: start", found=str(path))
-    return found
+    return disk.read(path)

@@ -43,7 +43,11 @@ def load_teacher(job: Job, path: str, tokenizer: Any, dtype: Any) -> Teacher:
 
     def digest() -> str:
         names = sorted(os.fspath(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-        return identity(folder, [{"path": n, "sha256": digest_file(folder / n, follow=True)} for n in names])
+        files = []
+        for name in names:
+            files.append({"path": name, "sha256": digest_file(folder / name, follow=True)})
+            job.peers.moves()
+        return identity(folder, files)
 
     found = job.peers.once("digest of the teacher", digest, job.launch.policies.start_timeout_s)
     return Teacher(load_model(folder, parse({}, None, SFT), dtype, _FIELD).to(job.device), found)

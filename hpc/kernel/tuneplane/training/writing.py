@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from tuneplane.training.peers import PeerLost, Peers
 from tuneplane.training.refusals import Refused, refuse
 from tuneplane.training.shards import Part
 
+_LOOK_S = 0.5
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -38,7 +41,10 @@ class Saved:
 
 @dataclass(frozen=True)
 class Taken:
-    """What this rank brings to a checkpoint, taken at a step edge. `manifest` is rank 0's and lacks the files yet."""
+    """What this rank brings to a checkpoint, taken at a step edge. `manifest` is rank 0's and lacks the files yet.
+
+    No rank may be silent for `bound_s`; where it is `hurried`, by a warning, all must be done in that time.
+    """
 
     step: int
     part: Part
@@ -47,6 +53,7 @@ class Taken:
     keep: int
     bound_s: float
     reason: str
+    hurried: bool = False
 
 
 def rank_file(rank: int) -> str:
@@ -60,7 +67,7 @@ class Writing:
     def __init__(self, root: Path, peers: Peers, taken: Taken, began: float) -> None:
         self.step, self.began, self.blocked_s = taken.step, began, 0.0
         self._root, self._peers, self._taken = root, peers, taken
-        self._until = time.monotonic() + taken.bound_s
+        self._going = peers.going("save", taken.bound_s, fixed=taken.hurried)
         self._bytes, self._ended = 0, 0.0
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"save-{taken.step}", daemon=True)
@@ -69,15 +76,21 @@ class Writing:
     @property
     def late(self) -> bool:
         """It goes on for longer than it may."""
-        return self._thread.is_alive() and time.monotonic() > self._until
+        return self._thread.is_alive() and self._going.over()
 
     @property
     def over(self) -> bool:
         return not self._thread.is_alive()
 
-    def join(self) -> None:
-        """Wait for the end; the caller's watchdog bounds it."""
-        self._thread.join()
+    def join(self, again: Callable[[], None] = lambda: None) -> None:
+        """Wait for the end; the caller's watchdog bounds it, `again` says that a rank has come further."""
+        last = self._going.at
+        while self._thread.is_alive():
+            self._thread.join(_LOOK_S)
+            self._going.over()
+            if self._going.at != last:
+                last = self._going.at
+                again()
 
     def result(self) -> Saved:
         """The save, once it is over. Raises what ended it: Refused (a full disk, say) or PeerLost; nothing is published then."""
@@ -99,7 +112,7 @@ class Writing:
     def _write(self) -> dict[str, Any]:
         """This rank's files, and the digests of what they hold."""
         try:
-            return write_part(self._taken, self._peers.place.rank)
+            return write_part(self._taken, self._peers.place.rank, self._going.sign)
         except BaseException as exc:
             self._peers.post(self._name, {"failed": f"{type(exc).__name__}: {exc}"})
             if isinstance(exc, OSError):
@@ -113,18 +126,15 @@ class Writing:
         if self._peers.first:
             answer: dict[str, Any] = {"failed": "rank 0 could not publish it"}
             try:
-                answer = self._publish(self._peers.posted(self._name, self._left()))
+                answer = self._publish(self._peers.posted(self._name, self._going))
             finally:
                 self._peers.post(end, answer)
-        answer = self._peers.posted(end, self._left(), ranks=[0])[0]
+        answer = self._peers.posted(end, self._going, ranks=[0])[0]
         if "failed" in answer:
             raise PeerLost(
                 f"the checkpoint of step {self.step} was not written, the one before it stands: {answer['failed']}"
             )
         return int(answer["bytes"])
-
-    def _left(self) -> float:
-        return max(1.0, self._until - time.monotonic())
 
     def _publish(self, told: list[dict[str, Any]]) -> dict[str, Any]:
         if failed := [f"rank {rank}: {one['failed']}" for rank, one in enumerate(told) if "failed" in one]:
@@ -137,7 +147,7 @@ class Writing:
         try:
             done = disk.publish(self._root, taken.part.folder, manifest, everyone, self._peers.place.attempt)
             size = sum(f.size for f in everyone)
-            disk.prune(self._root, taken.keep, done, self._kept_for_others(size))
+            disk.prune(self._root, taken.keep, done, self._kept_for_others(size), self._going.sign)
         except (OSError, disk.Damaged) as exc:
             raise unwritable(exc, taken.part.folder) from exc
         return {"bytes": size}
@@ -148,7 +158,7 @@ class Writing:
         return steps if steps and disk.room(self._root) >= 2 * size else set()
 
 
-def write_part(taken: Taken, rank: int) -> dict[str, Any]:
+def write_part(taken: Taken, rank: int, moved: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Write one rank's part: `files` with digests, `continuity` with those of what they hold. Raises OSError.
 
     The contents are looked at beside the writing, on another core where there is one.
@@ -156,7 +166,7 @@ def write_part(taken: Taken, rank: int) -> dict[str, Any]:
     folder = taken.part.folder
     with ThreadPoolExecutor(1) as beside:
         held = beside.submit(taken.part.contents)
-        files = taken.part.write()
+        files = taken.part.write(moved)
         continuity = held.result() | {"random": digest_bytes(pretty_bytes(taken.random))}
     data = pretty_bytes({"rank": rank, "step": taken.step, "random": taken.random, "continuity": continuity})
     write_new(folder / rank_file(rank), data)
