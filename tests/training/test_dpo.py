@@ -66,9 +66,10 @@ def test_a_warning_ends_the_asking_of_the_reference_on_all_ranks_and_keeps_nothi
     peers = SimpleNamespace(
         place=SimpleNamespace(rank=1, world_size=2),
         policies=SimpleNamespace(start_timeout_s=1.0),
-        once=lambda name, work, bound, by: work(),
-        total=lambda values: [v + 1.0 for v in values],
+        first=False,
+        total=lambda values: [next(warned)],
     )
+    warned = iter([0.0, 1.0])  # nobody knows the values; another rank is warned
     engine = SimpleNamespace(
         settings=SimpleNamespace(lora=False, zero_stage=2, micro_batch_size=2),
         precision="fp32",
@@ -78,6 +79,43 @@ def test_a_warning_ends_the_asking_of_the_reference_on_all_ranks_and_keeps_nothi
     with pytest.raises(Warned, match="another rank's signal"):
         reference.know(engine, "rows", 5, lambda index: ([1, 2], 1), lambda rows: None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_values_of_an_earlier_attempt_come_from_rank_0_where_a_node_does_not_see_the_file(tmp_path: Path) -> None:
+    import threading
+    from concurrent.futures import ThreadPoolExecutor
+    from types import SimpleNamespace
+
+    import numpy as np
+    from tuneplane.training.reference import Reference
+
+    here, met, values = threading.local(), threading.Barrier(2, timeout=30), dict[int, Any]()
+
+    def total(mine: list[float]) -> list[float]:
+        values[here.rank] = mine
+        met.wait()
+        summed = [sum(pair) for pair in zip(*values.values(), strict=True)]
+        met.wait()
+        return summed
+
+    settings = SimpleNamespace(lora=False, zero_stage=2, micro_batch_size=1)
+
+    def know(rank: int, attempt: int) -> Any:
+        here.rank = rank
+        peers = SimpleNamespace(
+            place=SimpleNamespace(rank=rank, world_size=2), policies=SimpleNamespace(start_timeout_s=1.0), first=rank == 0,
+            total=total, once=lambda name, work, bound, by: work() if rank == by else None,
+        )  # fmt: skip
+        # Each node has a cache of its own, as if the other one never saw what rank 0 wrote.
+        reference = Reference(tmp_path / str(rank), "sha256:model", peers, SimpleNamespace(again=lambda: None))  # type: ignore[arg-type]
+        reference._ask = lambda *_: np.array([-1.5, -2.25]) if attempt == 1 else pytest.fail("asked again")  # type: ignore[method-assign]
+        reference.know(SimpleNamespace(settings=settings, precision="fp32"), "rows", 2, None, None)  # type: ignore[arg-type]
+        return reference._known["rows"].tolist()
+
+    with ThreadPoolExecutor(2) as pool:
+        for attempt in (1, 2):
+            assert list(pool.map(know, (0, 1), (attempt, attempt))) == [[-1.5, -2.25]] * 2
+    assert [p.name for p in tmp_path.iterdir()] == ["0"]
 
 
 @pytest.mark.train

@@ -26,6 +26,47 @@ def settings(**values: Any) -> GrpoSettings:
     return parse({"max_length": 1024} | values, None, GRPO)
 
 
+# -- validation
+
+
+@pytest.mark.parametrize(("held_out", "draws"), [(12, [2, 2, 2, 2]), (8, [2, 2])])
+def test_under_zero3_all_ranks_make_the_same_draws_however_few_prompts_are_left_for_one(
+    held_out: int, draws: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from contextlib import nullcontext
+    from types import SimpleNamespace
+
+    from tuneplane.training import grpo
+
+    made, kept = dict[int, list[int]](), dict[int, list[int]]()
+
+    class Counted:
+        def __init__(self, *_: Any) -> None: ...
+
+        def draw(self, _engine: Any, prompts: Any, numbers: Any) -> list[Any]:
+            assert len(prompts) == len(numbers)
+            made[rank].append(len(prompts))
+            return list(prompts)
+
+    monkeypatch.setattr(grpo, "Sampler", Counted)
+    engine: Any = SimpleNamespace(asking=nullcontext)
+    tokens: Any = SimpleNamespace(examples=held_out, row=lambda i: (i, 1))
+    for rank in (0, 1):
+        method = object.__new__(grpo.Grpo)
+        method.settings = settings(micro_batch_size=4, generation_batch_size=2, num_generations=4, zero_stage=3)
+        method.peers = SimpleNamespace(place=SimpleNamespace(rank=rank, world_size=2), device="cpu")  # type: ignore[assignment]
+        method._round, method._pad = 8, 0
+        method._watchdog = method._tokenizer = SimpleNamespace(again=lambda: None, eos_token_id=1)  # type: ignore[assignment]
+        made[rank], kept[rank] = [], []
+        for share in method.shares_of(tokens):
+            samples = method._draw(engine, share.ids, tokens, method._nothing(len(share.ids)), 0.0)
+            assert samples == list(share.ids)
+            kept[rank] += share.ids if share.counted else []
+    assert made[0] == draws
+    assert len(made[1]) == len(draws)
+    assert sorted(kept[0] + kept[1]) == list(range(held_out))
+
+
 # -- rewards
 
 

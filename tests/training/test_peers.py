@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from tuneplane.training import going
-from tuneplane.training.peers import PeerLost, Peers, peer_loss
+from tuneplane.training.peers import PeerLost, Peers, bound_groups, nccl_environment, peer_loss
 from tuneplane.training.place import Launch, Place
+from tuneplane.training.program import Job
 from tuneplane.training.refusals import Refused, refuse
 from tuneplane.training.warning import Warned
 
@@ -227,3 +231,56 @@ def test_a_store_whose_server_is_gone_is_a_lost_peer() -> None:
     with pytest.raises(dist.DistError) as caught:
         dist.TCPStore("127.0.0.1", 1, is_master=False, timeout=timedelta(seconds=0.2), wait_for_workers=False)
     assert peer_loss(caught.value)
+
+
+def test_a_late_collective_is_left_to_our_watchdog_and_what_a_user_set_stays() -> None:
+    policies = rank(0, None).policies
+    assert nccl_environment(policies, {}) == {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+        "TORCH_NCCL_ENABLE_MONITORING": "1",
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "5460",  # longer than anything that our watchdog lets pass
+    }
+    own = {"NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "9"}
+    assert nccl_environment(policies, own) == {"TORCH_NCCL_ENABLE_MONITORING": "1"}
+
+
+@pytest.mark.parametrize(("device", "set_before"), [("cuda", "0"), ("cpu", None)])
+def test_that_environment_is_there_before_a_group_is_made(
+    device: str, set_before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+    monkeypatch.setattr("os.environ", {})
+    monkeypatch.setattr("tuneplane.training.model.quiet_libraries", lambda accelerator: None)
+    monkeypatch.setattr("tuneplane.training.model.choose_device", lambda place, gpus: SimpleNamespace(type=device))
+
+    def meet(place: Any, policies: Any, device: Any) -> Any:
+        seen.append(os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING"))
+        return SimpleNamespace()
+
+    monkeypatch.setattr("tuneplane.training.peers.meet", meet)
+    place = rank(0, None).place
+    job = Job(place, Launch.parse(GOOD, place))
+    job.connect()
+    job.watchdog.stop()
+    assert seen == [set_before]
+    assert job.peers.on_move == job.watchdog.again
+
+
+def test_a_group_that_a_library_makes_is_bounded_like_the_others() -> None:
+    """One rank, Gloo: the group that is made afterwards has torch's own 30 minutes until it is bounded."""
+    from torch.distributed import distributed_c10d as c10d
+
+    def bound(group: Any) -> timedelta:
+        return group._get_backend(torch.device("cpu")).options._timeout
+
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=7))
+    try:
+        bound_groups(11)
+        assert bound(dist.group.WORLD) == timedelta(seconds=11)
+        made = dist.new_group(backend="gloo")
+        bound_groups()
+        assert [bound(group) for group in c10d._world.pg_map] == [timedelta(seconds=11)] * 2
+        assert bound(made) == timedelta(seconds=11)
+    finally:
+        dist.destroy_process_group()

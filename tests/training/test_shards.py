@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tuneplane.record.digest import digest_file
-from tuneplane.training.engine import Engine
+from tuneplane.training.engine import Engine, settle_states
 from tuneplane.training.shards import Copies, Part, Shards, contents, free_bytes, room, sizes_of
 
 
@@ -106,6 +106,20 @@ def test_all_ranks_copy_or_none_of_them(free: dict[int, int], copies: bool, monk
     monkeypatch.setattr("tuneplane.training.engine.free_bytes", lambda: free[here.rank])
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(save, (0, 1))) == [copies, copies]
+
+
+def test_states_of_a_universal_checkpoint_are_put_on_their_parameter_s_device() -> None:
+    """AdamW's fused form takes no step counter on the CPU beside a parameter on a GPU; `meta` stands for that one here."""
+    here, there, step = torch.zeros(2), torch.zeros(2, device="meta"), torch.tensor(7, dtype=torch.int64)
+    states: dict[Any, dict[str, Any]] = {
+        p: {"step": step, "exp_avg": torch.ones(2), "more": None} for p in (here, there)
+    }
+    settle_states(states)
+    for param, state in states.items():
+        assert {value.device for value in state.values() if value is not None} == {param.device}
+        assert (state["step"].dtype, state["exp_avg"].dtype) == (torch.float32, torch.float32)
+    states[here]["step"] += 1
+    assert (float(states[here]["step"]), float(step)) == (8.0, 7.0)
 
 
 def test_free_memory_is_what_the_job_s_limit_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tuneplane.record.digest import digest_json
 from tuneplane.training import memory
-from tuneplane.training.peers import Peers
+from tuneplane.training.peers import Peers, bound_groups
 from tuneplane.training.quantised import true_shape
 from tuneplane.training.settings import Settings
 from tuneplane.training.shards import Copies, Part, Shards, contents, free_bytes, room
@@ -71,6 +71,7 @@ def building(settings: Settings, precision: str, world_size: int) -> Iterator[di
         from transformers.integrations import HfDeepSpeedConfig
 
         deepspeed.init_distributed(auto_mpi_discovery=False)  # partitioned loading asks DeepSpeed for the world
+        bound_groups()
         keeper = HfDeepSpeedConfig(config)
     try:
         yield config
@@ -130,6 +131,7 @@ class Engine:
         self._shards = Shards(frozenset(frozen if settings.lora else ()))
         self._deepspeed.checkpoint_engine = self._shards
         self._deepspeed._copy_recovery_script = lambda folder: None  # noqa: SLF001 - programs have no place in a checkpoint
+        peers.set_timeouts(peers.policies.start_timeout_s)  # of the groups that DeepSpeed has made since
         self._copies = Copies(pinned=peers.device.type != "cpu")
         self.train()  # models are loaded for asking: without this nothing is recomputed, and dropout begins with the first validation
 
@@ -227,12 +229,10 @@ class Engine:
             self._load(folder.parent, folder.name)
         finally:
             config.load_universal_checkpoint = False
-        # ZeRO-3 gives all groups the decay of the first, and all states one step counter, which each would count up.
+        # ZeRO-3 gives all groups the decay of the first.
         for group, values in zip(self._optimizer.param_groups, own, strict=True):
             group.update(values)
-        for state in self._optimizer.optimizer.state.values():
-            if hasattr(state.get("step"), "clone"):
-                state["step"] = state["step"].clone()
+        settle_states(self._optimizer.optimizer.state)
 
     def _load(self, folder: Path, tag: str) -> None:
         path, _ = self._deepspeed.load_checkpoint(os.fspath(folder), tag=tag, load_module_strict=not self.settings.lora)
@@ -288,6 +288,21 @@ def _saved_names(model: Any) -> set[str]:
         for name in module._non_persistent_buffers_set  # noqa: SLF001 - torch has no public list
     }
     return {name for name, _ in model.named_buffers()} - lost
+
+
+def settle_states(states: dict[Any, dict[str, Any]]) -> None:
+    """Put an optimiser's states, as a universal checkpoint left them, where AdamW's fused form wants them: on their parameter's device.
+
+    Each gets a step counter of its own: ZeRO-3 gives all of them one, which each would count up.
+    """
+    import torch
+
+    for param, state in states.items():
+        for name, value in state.items():
+            if name == "step" and value is not None:
+                state[name] = torch.as_tensor(value).to(param.device, torch.float32, copy=True)
+            elif isinstance(value, torch.Tensor) and value.device != param.device:
+                state[name] = value.to(param.device)
 
 
 def adamw(model: Any, settings: Settings) -> Any:

@@ -129,12 +129,16 @@ class Grpo(RowMethod):
             self._anyone if self.settings.zero_stage == 3 else bool,
             self._watchdog.again,
         )
-        size = self.settings.generation_batch_size or len(ids)
+        size, end = self.settings.generation_batch_size or len(ids), len(ids)
+        if self.settings.zero_stage == 3 and self.settings.generation_batch_size:
+            # All ranks make the same draws, also where one has fewer prompts than a micro batch: what it draws beside is dropped.
+            end = max(end, self.settings.micro_batch_size)
         out: list[Sample] = []
         with engine.asking():
-            for start in range(0, len(ids), size):
-                prompts = [tokens.row(i)[0] for i in ids[start : start + size]]
-                out += sampler.draw(engine, prompts, numbers[start : start + size])
+            for start in range(0, end, size):
+                own = ids[start : start + size]
+                prompts = [tokens.row(i)[0] for i in own or ids[:1]]
+                out += sampler.draw(engine, prompts, numbers[start : start + size] if own else numbers[:1])[: len(own)]
         return out
 
     def _anyone(self, live: bool) -> bool:

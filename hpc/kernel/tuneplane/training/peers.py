@@ -9,7 +9,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -75,7 +75,9 @@ class Peers:
         self._store, self._dist = store, dist
         self._names: dict[str, int] = {}
         # Agreements travel over the CPU, so that they need no free GPU stream and are bounded even where NCCL hangs.
-        self._control = dist.group.WORLD if device.type == "cpu" else dist.new_group(backend="gloo")
+        timeout = timedelta(seconds=policies.start_timeout_s)
+        self._control = dist.group.WORLD if device.type == "cpu" else dist.new_group(backend="gloo", timeout=timeout)
+        self.set_timeouts(policies.start_timeout_s)
 
     @property
     def first(self) -> bool:
@@ -83,12 +85,7 @@ class Peers:
 
     def set_timeouts(self, seconds: float) -> None:
         """Bound every collective of every process group, DeepSpeed's clone of the world group among them."""
-        from torch.distributed import distributed_c10d as c10d
-
-        for group in list(c10d._world.pg_map):  # noqa: SLF001 - torch has no public list of groups
-            # NCCL's own watchdog aborts the process; ours must come first, to leave with the agreed exit code.
-            slack = 60.0 if self._dist.get_backend(group) == "nccl" else 0.0
-            c10d._set_pg_timeout(timedelta(seconds=seconds + slack), group)  # noqa: SLF001
+        bound_groups(seconds)
 
     def total(self, values: Sequence[float]) -> list[float]:
         """Sum over all ranks, in float64. A collective: every rank calls it at the same place."""
@@ -267,6 +264,40 @@ class Peers:
         """Meet a last time and take the groups down, so that nobody mistakes an end for a loss."""
         self.barrier()
         self._dist.destroy_process_group()
+
+
+_bound_s = 0.0
+"""What the groups of this process were bounded to last; groups are the process's, too."""
+
+
+def bound_groups(seconds: float | None = None) -> None:
+    """Bound every collective of every process group, by default as they were bounded last: a group that a library makes has 10 or 30 minutes."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    global _bound_s
+    _bound_s = _bound_s if seconds is None else seconds
+    for group in list(c10d._world.pg_map):  # noqa: SLF001 - torch has no public list of groups
+        # NCCL's own watchdog comes after ours, which leaves with the agreed exit code.
+        slack = 60.0 if dist.get_backend(group) == "nccl" else 0.0
+        c10d._set_pg_timeout(timedelta(seconds=_bound_s + slack), group)  # noqa: SLF001
+
+
+def nccl_environment(policies: Policies, env: Mapping[str, str]) -> dict[str, str]:
+    """Variables of torch by which our watchdog, and not NCCL's, ends a rank; what `env` says already stays. Pure.
+
+    By default torch aborts the process as soon as NCCL reports an error or a collective is late: a signal, which says nothing of a lost peer. To
+    abort only the communicators is no better: the kernels that wait end, and training would go on with what they left. So NCCL's error is only
+    logged, the kernel waits, and the rank ends by its own bound. Torch's monitor stays on for a process in which nothing moves any more, not even
+    our watchdog: it aborts this long after NCCL's error.
+    """
+    longest = max(3 * policies.start_timeout_s, policies.save_timeout_s, policies.peer_timeout_s)
+    wanted = {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+        "TORCH_NCCL_ENABLE_MONITORING": "1",
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(int(longest) + 60),
+    }
+    return {n: v for n, v in wanted.items() if n not in env and n.removeprefix("TORCH_") not in env}
 
 
 def meet(place: Place, policies: Policies, device: Any) -> Peers:

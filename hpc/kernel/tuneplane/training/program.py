@@ -34,12 +34,14 @@ class Job:
     def connect(self) -> None:
         """Choose the device and meet the other ranks. Imports torch. Raises Refused or PeerLost."""
         from tuneplane.training.model import choose_device, quiet_libraries
-        from tuneplane.training.peers import meet
+        from tuneplane.training.peers import meet, nccl_environment
         from tuneplane.training.watchdog import Watchdog
 
         quiet_libraries("cuda" if self.launch.gpus_per_node else "cpu")
         self.device = choose_device(self.place, self.launch.gpus_per_node)
         policies = self.launch.policies
+        if self.device.type != "cpu":
+            os.environ.update(nccl_environment(policies, os.environ))  # read when a group is made
         self.watchdog = Watchdog().start()
         self.watchdog.beat("meeting the other ranks", policies.rendezvous_timeout_s + policies.start_timeout_s)
         self.peers = meet(self.place, policies, self.device)

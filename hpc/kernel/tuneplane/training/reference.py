@@ -40,18 +40,28 @@ class Reference:
 
         Nothing is done with LoRA. A warning ends the work on all ranks: Warned.
         """
+        import numpy as np
+
         if engine.settings.lora:
             return
         key = digest_json([_FORMAT, name, self._model, engine.precision, bool(engine.settings.zero_stage)])
         path = self._cache / f"{key.removeprefix('sha256:')[:32]}.bin"
         start_timeout_s = self._peers.policies.start_timeout_s
-        if not self._peers.once(f"look for {path.name}", lambda: _read(path, count) is not None, start_timeout_s, by=0):
-            values = self._ask(engine, count, row, batch)
-            self._peers.once(f"keep {path.name}", lambda: _keep(path, values), start_timeout_s, by=0)
-            self.notes.append(f"reference: {count} answers asked of the initial model, kept for later attempts")
-        else:
+        found = _read(path, count) if self._peers.first else None
+        # Rank 0 alone looks: another node's file system may not show the file yet.
+        if self._peers.total([float(found is not None)])[0]:
+            self._known[name] = self._shared(np.zeros(count) if found is None else found)
             self.notes.append(f"reference: {count} answers known from an earlier attempt")
-        self._known[name] = _read(path, count)
+            return
+        values = self._known[name] = self._ask(engine, count, row, batch)
+        self._peers.once(f"keep {path.name}", lambda: _keep(path, values), start_timeout_s, by=0)
+        self.notes.append(f"reference: {count} answers asked of the initial model, kept for later attempts")
+
+    def _shared(self, values: Any) -> Any:
+        """The sum over all ranks, of which one at most has a value in each place."""
+        import numpy as np
+
+        return np.asarray(self._peers.total(values.tolist()), dtype="<f8")
 
     def _ask(
         self, engine: Engine, count: int, row: Callable[[int], Row], batch: Callable[[Sequence[Row]], Batch]
@@ -71,7 +81,7 @@ class Reference:
                 found = logps(engine, batch([row(i) for i in mine or [0]]))
             if mine:
                 values[mine.start : mine.stop] = found.double().cpu().numpy()
-        return np.asarray(self._peers.total(values.tolist()), dtype="<f8")
+        return self._shared(values)
 
     def logps(self, engine: Engine, name: str, numbers: Sequence[int], batch: Batch) -> Any:
         """The reference's log-probabilities of these rows, whose tensors are in `batch`; shape (rows,), on the device."""

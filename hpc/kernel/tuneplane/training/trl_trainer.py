@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuneplane.training.engine import Engine, adamw, deepspeed_config
-from tuneplane.training.peers import Peers
+from tuneplane.training.peers import Peers, bound_groups
 from tuneplane.training.program import Job
 from tuneplane.training.settings import Settings
 from tuneplane.training.trl_settings import EXTRA
@@ -44,6 +44,7 @@ def arguments(method: str, settings: Settings, precision: str, job: Job, total_s
     import trl
 
     deepspeed.init_distributed(auto_mpi_discovery=False)
+    bound_groups()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of transformers, for a name that TRL's own default uses
         return getattr(trl, f"{TRAINERS[method]}Config")(
