@@ -225,6 +225,53 @@ def test_a_sample_depends_on_its_own_numbers_only(plain: Plain) -> None:
     assert uniform(3, 1, [6], 10).tolist() == uniform(3, 1, [6], 10).tolist() != uniform(4, 1, [6], 10).tolist()
 
 
+def test_a_deterministic_run_sums_chances_where_that_is_deterministic(
+    plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU torch refuses such sums then. There is none here, so what is looked at is that they are asked of a copy on the CPU."""
+    import torch
+
+    before = [s.ids for s in draw(plain, PROMPTS, uniform(3, 1, [5, 6, 7], 10))]
+    moved, summed, cpu, cumsum = set[int](), list[bool](), torch.Tensor.cpu, torch.Tensor.cumsum
+
+    def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+        out = cpu(tensor).clone()
+        moved.add(out.data_ptr())
+        return out
+
+    def sums(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        if tensor.is_floating_point():
+            summed.append(tensor.data_ptr() in moved)
+        return cumsum(tensor, dim)
+
+    monkeypatch.setattr(torch.Tensor, "cpu", to_cpu)
+    monkeypatch.setattr(torch.Tensor, "cumsum", sums)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert [s.ids for s in draw(plain, PROMPTS, uniform(3, 1, [5, 6, 7], 10))] == before
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert set(summed) == {True}
+
+
+def test_log_probabilities_are_asked_in_the_form_that_is_deterministic_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of logits with two dimensions: torch takes more of them for an image's, which it refuses on a GPU under `deterministic`."""
+    import torch
+    from tuneplane.training.forward import IGNORED, token_logps
+
+    logits, wanted = torch.randn(2, 3, 5), torch.tensor([[1, IGNORED, 4], [0, 2, IGNORED]])
+    asked, real = list[int](), torch.nn.functional.cross_entropy
+    monkeypatch.setattr(
+        torch.nn.functional, "cross_entropy", lambda x, *a, **k: asked.append(x.dim()) or real(x, *a, **k)
+    )
+    found = token_logps(logits, wanted)
+    picked = torch.log_softmax(logits, -1).gather(-1, wanted.clamp_min(0)[..., None])[..., 0]
+    assert torch.allclose(found, picked * (wanted != IGNORED))
+    assert asked == [2]
+
+
 def test_tokens_come_as_often_as_they_are_likely(plain: Plain) -> None:
     import torch
 

@@ -145,3 +145,28 @@ def test_the_tokenizer_s_digest_sees_the_chat_template(folder: Path) -> None:
     with open(folder / "chat_template.jinja", "a") as stream:
         stream.write(" ")
     assert tokenizer_digest(folder) != first
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_where_a_method_wants_none_a_model_has_no_dropout_and_its_configuration_stays(
+    kind: str, tmp_path: Path
+) -> None:
+    """What is answered in training is then what is answered when asked: GRPO's first ratios are 1."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+    from tuneplane.training.tables import GRPO
+
+    torch.manual_seed(0)
+    small = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+    wide = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    if kind == "gpt2":
+        made: Any = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=32, **small))
+    else:
+        made = LlamaForCausalLM(LlamaConfig(attention_dropout=0.5, **wide, **small))
+    made.save_pretrained(tmp_path)
+    asked = torch.arange(20).reshape(2, 10)
+    network = load_model(tmp_path, parse({}, None, GRPO), torch.float32)
+    assert torch.equal(network.train()(asked).logits, network.eval()(asked).logits)
+    assert 0.1 in network.config.to_dict().values() or network.config.attention_dropout == 0.5
+    other = load_model(tmp_path, chosen(), torch.float32)
+    assert not torch.equal(other.train()(asked).logits, other.eval()(asked).logits)

@@ -200,3 +200,35 @@ def test_p65_what_another_run_of_the_experiment_tokenised_is_taken_over(tmp_path
     assert copied == runs[1] / CACHE / made.name
     assert open_tokens(copied).ids.tolist() == open_tokens(made).ids.tolist()
     assert list(_other_runs(tmp_path / "nowhere" / "run-a1")) == []
+
+
+def test_a_row_without_a_prompt_counts_what_is_learnt_and_not_its_first_token(tmp_path: Path, tokenizer: Any) -> None:
+    """The tokenizer has no begin token. Loss, labels of a padded batch, of a packed one, and TRL's: all of one number."""
+    import torch
+    from tuneplane.training.forward import collate, collate_packed
+    from tuneplane.training.trl_methods import TrlSft
+
+    source = tmp_path / "rows.jsonl"
+    rows = [{"prompt": "", "completion": "Yes."}, {"prompt": "What is 1 + 1?", "completion": " 2"}]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokens = open_tokens(ensure(tmp_path / "cache", source, TOKENIZER, encoder(tokenizer)))
+    assert tokens.row(0)[1] == 0
+    assert tokens.meta["targets"] == tokens.targets(0) + tokens.targets(1)
+    for i in (0, 1):
+        batch, packed = (
+            f([r], 0, torch.device("cpu")) for f, r in ((collate, tokens.row(i)), (collate_packed, [tokens.row(i)]))
+        )
+        example = object.__new__(TrlSft).example(tokens, i)
+        assert example["input_ids"] == tokens.row(i)[0].tolist()
+        counts = {int((labels >= 0).sum()) for labels in (batch.labels, packed.labels, torch.tensor(example["labels"]))}
+        assert counts == {tokens.targets(i)}
+        assert torch.equal(batch.labels, packed.labels)
+
+
+def test_a_row_of_one_token_has_nothing_to_learn(tmp_path: Path, tokenizer: Any) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"prompt": "", "completion": "1"}\n')
+    without_end = encoder(tokenizer)
+    without_end._end = []
+    with pytest.raises(Refused, match=r"E-TRAIN-023 (.|\n)*no token to learn from"):
+        ensure(tmp_path / "cache", source, TOKENIZER, without_end)

@@ -108,7 +108,7 @@ class Encoder:
             return self._reason(
                 row, "E-TRAIN-023", "its prompt is no exact token prefix of the whole row", at=prompt, of=whole
             )
-        if len(whole) == len(prompt) and not row.open:
+        if len(whole) <= max(1, len(prompt)) and not row.open:  # nothing foretells a row's first token
             return self._reason(row, "E-TRAIN-023", "it has no token to learn from")
         return Encoded(whole, len(prompt))
 

@@ -42,13 +42,14 @@ def collate(rows: Sequence[Row], pad_id: int, device: Any) -> Batch:
     labels: Any = np.full((len(rows), width), IGNORED, dtype=np.int64)
     mask: Any = np.zeros((len(rows), width), dtype=np.int64)
     for line, (ids, prompt) in enumerate(rows):
+        learnt = max(prompt, 1)  # nothing foretells the first token
         inputs[line, : len(ids)] = ids
-        labels[line, prompt : len(ids)] = ids[prompt:]
+        labels[line, learnt : len(ids)] = ids[learnt:]
         mask[line, : len(ids)] = 1
     return Batch(
         {"input_ids": torch.from_numpy(inputs).to(device), "attention_mask": torch.from_numpy(mask).to(device)},
         torch.from_numpy(labels).to(device),
-        min(prompt for _, prompt in rows),
+        min(max(prompt, 1) for _, prompt in rows),
     )
 
 
@@ -108,6 +109,7 @@ def token_logps(logits: Any, wanted: Any) -> Any:
     """Log-probability in fp32 of each answer token, (rows, n); 0 outside the answers."""
     import torch
 
-    return -torch.nn.functional.cross_entropy(
-        logits.transpose(1, 2).float(), wanted, ignore_index=IGNORED, reduction="none"
-    )
+    # One row of logits a token: with more dimensions torch has no deterministic form on a GPU.
+    flat = logits.reshape(-1, logits.shape[-1]).float()
+    lost = torch.nn.functional.cross_entropy(flat, wanted.reshape(-1), ignore_index=IGNORED, reduction="none")
+    return -lost.view(wanted.shape)

@@ -204,9 +204,21 @@ def _from_folder(kind: Any, path: Path, dtype: Any, field: str, **more: Any) -> 
 
 def _dressed(model: Any, settings: Settings, task: str) -> Any:
     model.config.use_cache = False
+    if not settings.model_dropout:
+        end_dropout(model)
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     return _add_lora(model, settings, task) if settings.lora else model
+
+
+def end_dropout(model: Any) -> None:
+    """No dropout of any kind in this model from now on; its configuration, which goes into the artefact, stays."""
+    for module in model.modules():
+        if "Dropout" in type(module).__name__ and hasattr(module, "p"):
+            module.p = 0.0
+        for name, value in list(vars(module).items()):
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
 
 
 def _add_lora(model: Any, settings: Settings, task: str) -> Any:

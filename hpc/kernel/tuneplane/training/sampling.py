@@ -80,8 +80,12 @@ class Sampler:
 
         logps = torch.log_softmax(logits.float() / (self.temperature or 1.0), -1)
         if self.temperature:
-            below = logps.double().exp().cumsum(-1)
-            token = torch.searchsorted(below, (uniform * below[:, -1])[:, None], right=True)[:, 0]
+            chances = logps.double().exp()
+            if torch.are_deterministic_algorithms_enabled():
+                chances = chances.cpu()  # sums of this kind have no deterministic form on a GPU
+            below = chances.cumsum(-1)
+            point = (uniform.to(below.device) * below[:, -1])[:, None]
+            token = torch.searchsorted(below, point, right=True)[:, 0].to(logits.device)
             token = token.clamp_max(logits.shape[-1] - 1)
         else:
             token = logps.argmax(-1)

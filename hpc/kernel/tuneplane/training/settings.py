@@ -10,7 +10,7 @@ import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from tuneplane.contract.contradictions import Declared, contradictions, lora_of
 from tuneplane.training.refusals import Reason, Refused
@@ -121,6 +121,9 @@ _CHANGEABLE = frozenset(f.name for f in FIELDS if not f.exact)
 @dataclass(frozen=True)
 class Settings:
     """Checked hyperparameters, one attribute a field of `FIELDS`; a method's own settings add theirs."""
+
+    model_dropout: ClassVar[bool] = True
+    """Whether the dropout that the model's configuration has is used in training."""
 
     learning_rate: float
     lr_schedule: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from tuneplane.training.settings import FIELDS, PACKING, Field, PackedSettings, Settings, Table
 
@@ -124,6 +124,7 @@ DISTILL = Table(
 class GrpoSettings(Settings):
     """Settings of `deepspeed/grpo`."""
 
+    model_dropout: ClassVar[bool] = False  # ratios to what the model gave at the drawing would not begin at 1
     reward_functions: str
     num_generations: int
     max_completion_length: int

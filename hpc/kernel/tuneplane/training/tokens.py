@@ -64,8 +64,8 @@ class Tokens:
         return int(self.offsets[index + 1] - self.offsets[index])
 
     def targets(self, index: int) -> int:
-        """How many ids of the row carry loss."""
-        return self.length(index) - int(self.prompts[index])
+        """How many ids of the row carry loss: the first one of a row without a prompt does not, since nothing foretells it."""
+        return self.length(index) - max(1, int(self.prompts[index]))
 
     def object(self, index: int) -> dict[str, Any]:
         """The whole row behind prompt `index`, as the data has it."""
@@ -192,7 +192,7 @@ class _RowWriter:
     def add(self, example: Example, got: Sequence[Encoded]) -> None:
         for one in got:
             self.tokens += len(one.ids)
-            self.targets += len(one.ids) - one.prompt
+            self.targets += len(one.ids) - max(1, one.prompt)
             self._writer.extend("ids", one.ids)
             self._writer.append("offsets", self.tokens)
             self._writer.append("prompts", one.prompt)

@@ -57,7 +57,8 @@ class TrlSft(ByTrainer, Supervised):
 
     def example(self, tokens: Tokens, index: int) -> dict[str, Any]:
         prompt, answer = _ids(tokens, tokens.rows_of(index)[0])
-        return {"input_ids": prompt + answer, "labels": [IGNORED] * len(prompt) + answer}
+        ids, learnt = prompt + answer, max(1, len(prompt))  # the first token would be counted, too, but never be learnt
+        return {"input_ids": ids, "labels": [IGNORED] * learnt + ids[learnt:]}
 
 
 class TrlDpo(ByTrainer, Preference):
