@@ -146,7 +146,7 @@ def test_a_ray_that_says_it_is_done_is_believed_with_its_driver_s_end_only(
         ("ray-driver.code", 0, 0, []),
         ("ray-driver.code", 58, 0, []),
         ("0.end.json", 58, 0, []),
-        ("1.end.json", 0, 2, ["E-JOB-062 Ray ended on this node, and its driver not in the 120 s after"]),
+        ("1.end.json", 0, 87, ["E-JOB-062 Ray ended on this node, and its driver not in the 120 s after"]),
     ],
     ids=["it left after the head", "the file shows late", "the head gave up", "Ray was lost here"],
 )
@@ -218,7 +218,7 @@ def test_a_node_whose_raylet_was_ended_waits_for_nothing(tmp_path: Path) -> None
     assert [looked(at) for at in (405, 410, 459, 471)] == [False, False, False, True]
 
 
-@pytest.mark.parametrize(("driver", "code"), [("0", 0), (None, 2)])
+@pytest.mark.parametrize(("driver", "code"), [("0", 0), (None, 87)])
 def test_what_was_ended_for_a_lost_raylet_counts_by_the_driver_s_end(
     tmp_path: Path, driver: str | None, code: int
 ) -> None:

@@ -121,7 +121,7 @@ def checked_ends(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[RankEnd]:
-    """The ends of a node's Ray; one that only seems good becomes a failed launch, and what is left of it on the node is ended."""
+    """The ends of a node's Ray; one that only seems good becomes a failed launch or a lost node, and what is left of it on the node is ended."""
     end_processes(env, sleep=sleep)
     if all(e.by_us for e in ends):  # RayWatch saw no raylet: what had started it says nothing of how it went
         ends = [replace(e, exit_code=exits.DONE, signal=0) for e in ends]
@@ -132,7 +132,8 @@ def checked_ends(
         code = said[0]
     if fault := ray_fault(place, code, sleep=sleep):
         say(fault)
-        return [replace(e, exit_code=exits.LAUNCH_FAILED, by_us=False) for e in ends]
+        failed = exits.PEER_LOST if place.node else exits.LAUNCH_FAILED  # a lost node is no fault of the run, and it may run again
+        return [replace(e, exit_code=failed, by_us=False) for e in ends]
     return ends
 
 
