@@ -132,7 +132,9 @@ def checked_ends(
         code = said[0]
     if fault := ray_fault(place, code, sleep=sleep):
         say(fault)
-        failed = exits.PEER_LOST if place.node else exits.LAUNCH_FAILED  # a lost node is no fault of the run, and it may run again
+        failed = (
+            exits.PEER_LOST if place.node else exits.LAUNCH_FAILED
+        )  # a lost node is no fault of the run, and it may run again
         return [replace(e, exit_code=failed, by_us=False) for e in ends]
     return ends
 
