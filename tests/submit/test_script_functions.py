@@ -28,7 +28,8 @@ trap 'tp_warned TERM' TERM
 def here(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
     scontrol(
-        tmp_path, 'echo "JobId=41 JobName=x JobState=RUNNING Reason=None EndTime=2026-12-01T00:00:00 Deadline=N/A"'
+        tmp_path,
+        'echo "JobId=41 JobName=x JobState=RUNNING TimeLimit=1-02:03:04 TimeMin=N/A StartTime=2026-11-29T21:56:56 EndTime=2026-11-30T00:00:00"',
     )
     return tmp_path
 
@@ -79,9 +80,13 @@ def test_a_verdict_that_does_not_come_is_asked_for_again(here: Path) -> None:
 
 
 def test_the_end_of_the_time_is_slurm_s_own_word(here: Path) -> None:
+    """By the limit, as an admin may have changed it, and not EndTime, which a preemption brings forward."""
     body = 'tp_kernel() { echo "end $TP_END_S"; }\ntp_decide\n'
     assert ran(here, body) == (0, ["attempt 0: end 1796083200"])
-    scontrol(here, 'echo "JobId=41 JobState=RUNNING EndTime=Unknown"')
+    scontrol(
+        here,
+        'echo "JobId=41 JobState=RUNNING TimeLimit=UNLIMITED TimeMin=N/A StartTime=2026-11-29T21:56:56 EndTime=Unknown"',
+    )
     assert ran(here, body) == (0, ["attempt 0: end "])
 
 

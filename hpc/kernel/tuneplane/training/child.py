@@ -13,6 +13,8 @@ from tuneplane.training import warning
 from tuneplane.training.going import Growth
 
 _LOOK_S = 0.2
+_WARNINGS = (signal.SIGUSR2, signal.SIGTERM)
+_LATE_S = 2.0
 
 
 def run(
@@ -39,6 +41,8 @@ def run(
                 if growth.moved():
                     until = time.monotonic() + bound_s
             else:
+                if -code in _WARNINGS:  # the same signal may be on its way to this rank
+                    time.sleep(_LATE_S)
                 warning.check()
                 return code
         return None
