@@ -44,6 +44,10 @@ def attempts(run: RunPaths, index: int) -> list[dict[str, Any]]:
     return [{"start": read(folder / str(n) / "start.json"), "end": read(folder / str(n) / "end.json")} for n in numbers]
 
 
+def node_state(lab: Lab, node: str) -> str:
+    return lab.cluster.tool("sinfo", "-h", "-N", "-n", node, "-o", "%T").split()[0].upper()
+
+
 def on_node(run: RunPaths, host: str) -> list[int]:
     """Elements that run on a node and have written a line."""
     out = []
@@ -69,13 +73,15 @@ def bereft(lab: Lab, alice: Person, after_long_runs: None, small: RunPaths) -> t
     lab.sh(alice, "git add -A && git commit -q -m 'A curve'")
     heights = ",".join(map(str, range(VARIANTS)))
     words = ("-g", f"height={heights}", "-s", "steps=40", "--rungs", "10,30", "--keep", "3", "--max-running", "10")
-    run = sweep(lab, alice, "curve", *words, "--partition", "doomed", "--max-attempts", "5")
     node = lab.cluster.node(4)
-    until("elements run on node 4", lambda: on_node(run, node), pause=0.1)
+    lab.cluster.up()
+    until("node 4 takes jobs", lambda: node_state(lab, node) in ("IDLE", "MIXED", "ALLOCATED"))
+    run = sweep(lab, alice, "curve", *words, "--partition", "doomed", "--max-attempts", "5")
+    until("elements run on node 4", lambda: on_node(run, node), seconds=300, pause=0.1)
     lab.cluster.kill_node(node)
     lost = [i for i in range(VARIANTS) if (a := attempts(run, i)) and a[0]["start"] and not a[0]["end"]]
     lost = [i for i in lost if attempts(run, i)[0]["start"]["hosts"] == [node]]
-    until("Slurm sees it", lambda: "DOWN" in lab.cluster.tool("sinfo", "-h", "-N", "-n", node, "-o", "%T").upper())
+    until("Slurm sees it", lambda: "DOWN" in node_state(lab, node))
     lab.cluster.up()
     return run, lost
 
