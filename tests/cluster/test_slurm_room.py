@@ -170,7 +170,7 @@ def test_facts_and_partitions_of_the_real_site(lab: Lab, slurm: Slurm) -> None:
     facts = site_facts.read(slurm)
     assert facts.version >= (20, 11)
     assert (facts.cluster, facts.accounting, facts.stores_comments, facts.requeues) == ("lab", True, True, True)
-    assert (facts.max_array_size, facts.min_job_age_s, facts.preempt_mode) == (10001, 600, "REQUEUE")
+    assert (facts.max_array_size, facts.min_job_age_s, facts.preempt_mode) == (10001, 3600, "REQUEUE")
     assert {p.name for p in site_facts.partitions(slurm)} >= {"batch", "calm", "short"}
 
 

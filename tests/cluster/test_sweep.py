@@ -76,7 +76,7 @@ def bereft(lab: Lab, alice: Person, after_long_runs: None, small: RunPaths) -> t
     node = lab.cluster.node(4)
     lab.cluster.up()
     until("node 4 takes jobs", lambda: node_state(lab, node) in ("IDLE", "MIXED", "ALLOCATED"))
-    run = sweep(lab, alice, "curve", *words, "--partition", "doomed", "--max-attempts", "5")
+    run = sweep(lab, alice, "curve", *words, "--partition", "last", "--max-attempts", "5")
     until("elements run on node 4", lambda: on_node(run, node), seconds=300, pause=0.1)
     lab.cluster.kill_node(node)
     lost = [i for i in range(VARIANTS) if (a := attempts(run, i)) and a[0]["start"] and not a[0]["end"]]
