@@ -111,7 +111,7 @@ def policies_of(spec: JobSpec, site: Site, options: Mapping[str, Any]) -> dict[s
         "requeue_on": again,
         "max_attempts": lifecycle.max_attempts,
         "lead_s": lead_of(options, site),
-        "rendezvous_s": RENDEZVOUS_S,
+        "rendezvous_timeout_s": RENDEZVOUS_S,
         "peer_grace_s": PEER_GRACE_S,
         "peer_timeout_s": site.slurm.peer_timeout_s,
         "start_timeout_s": site.slurm.start_timeout_s,

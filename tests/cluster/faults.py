@@ -75,8 +75,8 @@ def preempt(lab: Lab, who: Person, run: Run) -> str:
 
 
 def wait_for_the_limit(lab: Lab, who: Person, run: Run) -> str:
-    """Nothing: the run was submitted with a limit of one minute."""
-    return "1 minute"
+    """Nothing: the run was submitted with a limit that it comes to."""
+    return "its limit"
 
 
 class SmallDisk:

@@ -38,11 +38,11 @@ NAMES = ("tpalice", "tpbob", "tpservice")
 IMAGES = Path("/var/cache/tuneplane-hpc")
 STEPS = 60
 SETTINGS: dict[str, object] = {"max_steps": STEPS, "save_steps": 10}
-SLOW = """\
+SLOWLY = """\
     import time
     inner = method.step
     def step(engine, number, rate):
-        time.sleep(0.5)  # so that a fault meets the run in the middle, and other work of the machine is not held up
+        time.sleep({pause})  # so that a fault meets the run in the middle, and other work of the machine is not held up
         return inner(engine, number, rate)
     method.step = step
 """
@@ -52,14 +52,17 @@ FAULTS = {
     "kill -9 of a slurmd": (faults.kill_slurmd, ("--partition", "doomed,calm")),
     "scancel": (faults.cancel, ()),
     "preemption": (faults.preempt, ("--partition", "spot", "--mem", "9G")),
-    "a limit of one minute": (faults.wait_for_the_limit, ("--time", "1", "--signal", "B:USR2@25")),
+    "a limit of two minutes": (faults.wait_for_the_limit, ("--time", "2", "--signal", "B:USR2@30")),
     "full disk in a save": (None, ("--begin", "now+4")),
 }  # fmt: skip
+PAUSES = {"slow": 0.5, "slower": 2.0}
+"""Seconds that a step of an experiment waits. Slurm may warn a minute early, so that a limit has to leave an attempt time for its first step; and
+a run that is to come to its limit has to be longer than that."""
 
 
 @contextmanager
 def site(scratch: Path) -> Iterator[tuple[Lab, Person]]:
-    """A cluster with one user, whose experiment `slow` is deepspeed/sft with a pause in each step."""
+    """A cluster with one user, whose experiments are deepspeed/sft with a pause in each step."""
     with accounts(NAMES, home=True), free_place() as (port, prefix):
         people = {name: Person.of(name) for name in NAMES}
         cluster = Cluster(scratch / "slurm", port, prefix)
@@ -88,16 +91,17 @@ def furnish(lab: Lab, who: Person, scratch: Path) -> None:
     lab.as_user(ROOT, "python", "-m", "tuneplane.training.tiny", model, cwd=scratch)
     lab.as_user(ROOT, "python", "-m", "tuneplane.training.sums", rows, "--rows", "256", "--seed", "7", cwd=scratch)
     lab.new_project(who)
-    lab.tp(who, "new", "slow", "--method", "deepspeed/sft")
-    entry = lab.project(who) / "experiments" / "slow" / "train.py"
-    mark = "    progress = loop.run(resumed)\n"
-    entry.write_text(entry.read_text("utf-8").replace(mark, SLOW + mark), "utf-8")
-    lab.sh(who, "git add -A && git commit -q -m 'A slow one'")
+    for name, pause in PAUSES.items():
+        lab.tp(who, "new", name, "--method", "deepspeed/sft")
+        entry = lab.project(who) / "experiments" / name / "train.py"
+        mark = "    progress = loop.run(resumed)\n"
+        entry.write_text(entry.read_text("utf-8").replace(mark, SLOWLY.format(pause=pause) + mark), "utf-8")
+    lab.sh(who, "git add -A && git commit -q -m 'Slow ones'")
 
 
-def train(lab: Lab, who: Person, *flags: str) -> Run:
+def train(lab: Lab, who: Person, *flags: str, experiment: str = "slow") -> Run:
     more = ("--max-attempts", "8", *flags)
-    return lab.submit(who, "slow", "--profile", "cpu", *training_flags(lab, **SETTINGS), *more)
+    return lab.submit(who, experiment, "--profile", "cpu", *training_flags(lab, **SETTINGS), *more)
 
 
 def weights(run: Run) -> str:
@@ -137,7 +141,7 @@ def see_through(lab: Lab, who: Person, run: Run) -> int:
         return not status["active"] and status["state"]
 
     for typed in range(4):
-        if until(f"{run.id} comes to rest", at_rest, seconds=400, pause=2) == "done":
+        if until(f"{run.id} comes to rest", at_rest, seconds=900, pause=2) == "done":
             return typed
         again(lab, who, run)
     raise AssertionError(f"{run.id} does not end well\n{run.story()}")
@@ -197,7 +201,8 @@ def plan(seed: int, number: int) -> tuple[str, int]:
 def play(lab: Lab, who: Person, number: int, seed: int, reference: str) -> dict[str, Any]:
     fault, step = plan(seed, number)
     began = time.monotonic()
-    run = train(lab, who, *FAULTS[fault][1])
+    limited = FAULTS[fault][0] is faults.wait_for_the_limit
+    run = train(lab, who, *FAULTS[fault][1], experiment="slower" if limited else "slow")
     row: dict[str, Any] = {"round": number, "seed": seed, "fault": fault, "step": step, "run": run.id}
     try:
         row["hit"] = strike(lab, who, run, fault, step)

@@ -17,7 +17,8 @@ from tuneplane.record.files import read_json, write_json_new
 from hpc.submit.package import write_package
 
 POLICIES = {
-    "requeue_on": ["preempted", "node_fail", "timeout"], "max_attempts": 3, "lead_s": 5, "rendezvous_s": 5, "peer_grace_s": 1, "node_grace_s": 0,
+    "requeue_on": ["preempted", "node_fail", "timeout"], "max_attempts": 3, "lead_s": 5,
+    "rendezvous_timeout_s": 5, "peer_grace_s": 1, "node_grace_s": 0,
 }  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def place_of(tmp_path: Path, plan: dict[str, Any] | None = None, node: int = 0) 
 
 def launch_of(kind: str, plan: dict[str, Any] | None = PLAN) -> dict[str, Any]:
     entry = {"kind": kind} | ({"plan": digest_json(plan)} if plan else {})
-    return {"entry": entry, "policies": {"rendezvous_s": 300}}
+    return {"entry": entry, "policies": {"rendezvous_timeout_s": 300}}
 
 
 def test_words_are_filled_in_in_argv_environment_and_files_and_the_framework_s_own_stay(tmp_path: Path) -> None:

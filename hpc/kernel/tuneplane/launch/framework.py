@@ -79,7 +79,7 @@ def command(
         variables |= {name: _filled(text, variables) for name, text in plan["env"].items()}
     if launch["entry"]["kind"] != "ray":
         return words, variables
-    wait_s = float(launch["policies"]["rendezvous_s"])
+    wait_s = float(launch["policies"]["rendezvous_timeout_s"])
     return ray_argv(words, place, meeting, gpus), ray_environment(variables, place, wait_s)
 
 

@@ -312,7 +312,7 @@ class NodeLauncher:
         self.events.append("preparing", "running", "inputs of other runs verified", late=named)
 
     def _meet(self, launch: Mapping[str, Any]) -> tuple[rendezvous.Meeting, str]:
-        place, deadline = self.place, float(launch["policies"]["rendezvous_s"])
+        place, deadline = self.place, float(launch["policies"]["rendezvous_timeout_s"])
         others = [h for h in place.hosts if h != place.host]
         if place.node == 0:
             meeting = rendezvous.publish(

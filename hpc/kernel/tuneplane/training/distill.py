@@ -71,12 +71,12 @@ class Distill(RowMethod):
         apart, own = divergence(student, teacher, self.settings).sum(), summed_loss(logits, wanted)
         alpha = self.settings.alpha
         loss = alpha * self.settings.temperature**2 * apart + (1 - alpha) * own
-        means = {
+        sums = {
             "divergence": apart.detach(),
             "cross_entropy": own.detach(),
             "agreement": (student.argmax(-1) == teacher.argmax(-1)).sum(),
         }
-        return loss, {name: float(value) / whole.targets for name, value in means.items()}
+        return loss, {name: float(value) for name, value in sums.items()}
 
     def fingerprint(self) -> dict[str, Any]:
         return super().fingerprint() | {"teacher": self.teacher.digest}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tuneplane.training.engine import Engine
@@ -107,15 +107,16 @@ class Kto(RowMethod):
         rewards = self.settings.beta * gains.detach()
         if self._seen is not None:
             self._seen.update(zip(ids, rewards.tolist(), strict=True))
-        means = {"kl": self._kl * len(ids) / whole.examples}
-        bad = whole.examples - whole.good
-        if whole.good:
-            means["reward_desirable"] = float(rewards[good].sum()) / whole.good
-        if bad:
-            means["reward_undesirable"] = float(rewards[~good].sum()) / bad
-        if whole.good and bad:
-            means["reward_margin"] = means["reward_desirable"] - means["reward_undesirable"]
-        return loss, means
+        sides = {"reward_desirable": good, "reward_undesirable": ~good}
+        return loss, {"kl": self._kl * len(ids), **{name: float(rewards[at].sum()) for name, at in sides.items()}}
+
+    def means(self, sums: Mapping[str, float], whole: Whole) -> dict[str, float]:
+        out = {"kl": sums["kl"] / whole.examples}
+        counts = {"reward_desirable": whole.good, "reward_undesirable": whole.examples - whole.good}
+        out |= {name: sums[name] / count for name, count in counts.items() if count}
+        if len(out) == 3:
+            out["reward_margin"] = out["reward_desirable"] - out["reward_undesirable"]
+        return out
 
     def validate(self, engine: Engine, between: Callable[[], None]) -> dict[str, float]:
         if self.held_out is None:

@@ -59,7 +59,7 @@ class Preference(RowMethod):
         if self.settings.rpo_alpha:
             loss = loss - self.settings.rpo_alpha * now[: len(ids)].sum() * (whole.examples / whole.chosen)
         good, bad = (self.settings.beta * g.detach() for g in (chosen, rejected))
-        means = {
+        sums = {
             "reward_chosen": good.sum(),
             "reward_rejected": bad.sum(),
             "reward_margin": (good - bad).sum(),
@@ -67,4 +67,4 @@ class Preference(RowMethod):
             "logp_chosen": now[: len(ids)].detach().sum(),
             "logp_rejected": now[len(ids) :].detach().sum(),
         }
-        return loss, {name: float(value) / whole.examples for name, value in means.items()}
+        return loss, {name: float(value) for name, value in sums.items()}

@@ -32,11 +32,11 @@ class Reward(RowMethod):
         batch = self.batch([tokens.row(tokens.rows_of(i)[side]) for side in (0, 1) for i in ids])
         chosen, rejected = engine(**batch.inputs).logits[:, 0].float().chunk(2)
         good, bad = chosen.detach(), rejected.detach()
-        means = {
+        sums = {
             "score_chosen": good.sum(),
             "score_rejected": bad.sum(),
             "score_margin": (good - bad).sum(),
             "accuracy": (good > bad).sum(),
         }
         loss = score_loss(chosen, rejected, self.settings).sum()
-        return loss, {name: float(value) / whole.examples for name, value in means.items()}
+        return loss, {name: float(value) for name, value in sums.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +60,12 @@ class RowMethod:
         self.total_steps = settings.max_steps or steps_for(train.examples, settings.epochs, self.global_batch)
 
     def lost(self, engine: Engine, tokens: Tokens, ids: Sequence[int], whole: Whole) -> tuple[Any, dict[str, float]]:
-        """The loss summed over these examples (a scalar tensor), and their shares of further means over `whole`."""
+        """The loss summed over these examples (a scalar tensor), and what `means` makes metrics of, summed over them as well."""
         raise NotImplementedError
+
+    def means(self, sums: Mapping[str, float], whole: Whole) -> dict[str, float]:
+        """Metrics over `whole` from sums over its examples, or a rank's share of them from the rank's sums: those of the ranks add up to them."""
+        return {name: value / self.divisor(whole) for name, value in sums.items()}
 
     def divisor(self, whole: Whole) -> float:
         """What the summed loss is divided by."""
@@ -117,14 +121,14 @@ class RowMethod:
         self.before(engine, self.train, shares, whole, self._watchdog.again)
         # Gradients are averaged over the ranks; the global mean needs their sum.
         scale = self.peers.place.world_size / self.divisor(whole)
-        lost, means = 0.0, dict[str, float]()
+        lost, sums = 0.0, dict[str, float]()
         for share in shares:
             self._watchdog.again()
             summed, more = self.lost(engine, self.train, share.ids, whole)
             engine.backward(summed * scale)
             lost += float(summed.detach())
-            add(means, more)
-        return Outcome(lost / self.divisor(whole), engine.step(learning_rate), whole.tokens, means)
+            add(sums, more)
+        return Outcome(lost / self.divisor(whole), engine.step(learning_rate), whole.tokens, self.means(sums, whole))
 
     def _mine(self, ids: Sequence[int]) -> Sequence[int]:
         size = self.settings.micro_batch_size
@@ -162,18 +166,18 @@ class RowMethod:
         if held_out is None:
             return {}
         whole, shares = self.measure(held_out, range(held_out.examples)), self.shares_of(held_out)
-        sums: dict[str, float] = {}
+        lost, sums = 0.0, dict[str, float]()
         engine.train(False)
         with torch.no_grad():
             self.before(engine, held_out, shares, whole, between)
             for share in shares:
                 between()
                 summed, more = self.lost(engine, held_out, share.ids, whole)
-                found = {"loss": float(summed), **more}
-                add(sums, found if share.counted else dict.fromkeys(found, 0.0))
+                lost += float(summed) if share.counted else 0.0
+                add(sums, more if share.counted else dict.fromkeys(more, 0.0))
         engine.train()
-        totals = dict(zip(sums, self.peers.total(list(sums.values())), strict=True))
-        return totals | {"loss": totals["loss"] / self.divisor(whole)}
+        lost, *totals = self.peers.total([lost, *sums.values()])
+        return {"loss": lost / self.divisor(whole), **self.means(dict(zip(sums, totals, strict=True)), whole)}
 
     def state(self, step: int) -> dict[str, Any]:
         position = self.position(step)
