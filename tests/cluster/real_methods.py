@@ -28,7 +28,7 @@ COMMON = {
 }  # fmt: skip
 CWD = Path("/")
 FORMS = {name: (name, "near") for name in ("answer", "preference", "judged", "prompt")} | {"far": ("preference", "far")}
-"""Files of rows by name: their form, and how wrong the wrong sums are. A fresh reward head learns far ones in forty steps."""
+"""Files of rows by name: their form, and how wrong the wrong sums are. A fresh reward head learns far ones in a few steps."""
 HELD_OUT = 50
 """Questions that are asked of what sft, distill and grpo made."""
 NUDGE = {"learning_rate": 0.0003, "max_steps": 24, "micro_batch_size": 2, "gradient_accumulation": 2, "eval_steps": 6}
