@@ -216,6 +216,19 @@ def test_a_newer_damaged_folder_does_not_push_out_good_ones(root: Path) -> None:
     assert disk.steps(root) == [60, 50, 40]
 
 
+def test_a_checkpoint_that_was_passed_over_is_no_safety(root: Path) -> None:
+    """With two to keep the newest's digests are not read back, since the one before it is there: one that is known to be damaged is not."""
+    save(root, 60)
+    flip(root / "step-000000060" / "deepspeed" / "model.pt")
+    assert taken(root)[0] == 40
+    newest = save(root, 80, attempt=2)
+    assert disk.prune(root, 2, newest, unsound={60}) == ["step-000000020"]
+    assert disk.steps(root) == [80, 60, 40]
+    newest = save(root, 100, attempt=2)
+    assert disk.prune(root, 2, newest, unsound={60}) == ["step-000000060", "step-000000040"]
+    assert disk.prune(root, 1, newest, {80}, {80}) == []
+
+
 def test_several_ranks_share_the_digests_and_one_fault_counts_for_all(root: Path) -> None:
     newest = disk.read(root / "step-000000040")
     flip(root / "step-000000040" / "deepspeed" / "optim.pt")

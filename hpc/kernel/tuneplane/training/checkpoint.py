@@ -233,16 +233,24 @@ def publish(root: Path, temp: Path, manifest: dict[str, Any], files: Sequence[Fi
 
 
 def prune(
-    root: Path, keep: int, newest: Checkpoint, pinned: Collection[int] = (), moved: Callable[[], None] = lambda: None
+    root: Path,
+    keep: int,
+    newest: Checkpoint,
+    pinned: Collection[int] = (),
+    unsound: Collection[int] = (),
+    moved: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Remove all but the `keep` newest folders up to `newest`, which must verify first; returns what went. Raises Damaged, and then removes nothing.
 
-    Steps that are `pinned` stay beside those: somebody else still reads them.
+    Steps that are `pinned` stay beside those: somebody else still reads them. Those that are `unsound`, since a resume passed them over, are not
+    counted, and go once they are older than what is kept.
     Where only one would remain its digests are read back; otherwise the one before it is the safety, and sizes will do.
     """
     verify(newest, digests=keep < 2, moved=moved)
-    gone = [s for s in steps(root) if s <= newest.step][max(1, keep) :]
-    return _remove(root, [step for step in gone if step not in pinned])
+    there = [s for s in steps(root) if s <= newest.step]
+    kept = [s for s in there if s == newest.step or s not in unsound][: max(1, keep)]
+    stay = {*kept, *pinned, *(s for s in unsound if s > kept[-1])}
+    return _remove(root, [s for s in there if s not in stay])
 
 
 def room(root: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,7 @@ class Grpo(RowMethod):
     def step(self, engine: Engine, step: int, learning_rate: float) -> Outcome:
         rollout = self.roll(engine, step)
         size, updates = self.settings.micro_batch_size, self.settings.num_iterations
-        lost, norm, means = 0.0, 0.0, dict(rollout.shares)
+        lost, norms, means = 0.0, list[float](), dict(rollout.shares)
         for _ in range(updates):
             for part in range(self.settings.gradient_accumulation):
                 self._watchdog.again()
@@ -88,7 +89,9 @@ class Grpo(RowMethod):
                 engine.backward(loss * self.peers.place.world_size)  # gradients are averaged over the ranks
                 lost += float(loss.detach()) / updates
                 add(means, {name: value / updates for name, value in more.items()})
-            norm = max(norm, engine.step(learning_rate))
+            norms.append(engine.step(learning_rate))
+        # One that is no number must not be hidden by a larger one: the loop ends the run by it.
+        norm = next((n for n in norms if not math.isfinite(n)), max(norms))
         return Outcome(lost, norm, rollout.tokens, means)
 
     def roll(self, engine: Engine, step: int) -> Rollout:

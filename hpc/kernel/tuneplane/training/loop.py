@@ -173,11 +173,10 @@ class Loop:
             f"step {step}", policies.start_timeout_s if done.loss is None else policies.peer_timeout_s + 10
         )
         outcome = self.method.step(self.engine, step, rate)
-        names = sorted(outcome.shares)
-        sums = self.peers.total(
-            [float(warning.given() is not None), outcome.loss, *(outcome.shares[name] for name in names)]
+        names = sorted(outcome.sums)
+        warned, loss, *sums = self.peers.total(
+            [float(warning.given() is not None), outcome.loss, *(outcome.sums[name] for name in names)]
         )
-        loss = sums[1]
         if not math.isfinite(loss) or not math.isfinite(outcome.grad_norm):
             raise refuse(
                 "E-TRAIN-046",
@@ -190,8 +189,9 @@ class Loop:
             self.on_first_step()
         self.watchdog.rest()
         done.step, done.loss, done.tokens = step, loss, done.tokens + outcome.tokens
-        self.reporter.step(step, loss, rate, outcome.grad_norm, outcome.tokens, dict(zip(names, sums[2:], strict=True)))
-        return sums[0] > 0
+        means = outcome.means(dict(zip(names, sums, strict=True)))
+        self.reporter.step(step, loss, rate, outcome.grad_norm, outcome.tokens, means)
+        return warned > 0
 
     def _validate(self, done: Progress) -> None:
         """Raises Warned on all ranks when a warning comes; at the last step, after which only the result is missing, when its time is nearly over."""

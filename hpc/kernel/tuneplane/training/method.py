@@ -14,13 +14,14 @@ class Outcome:
     """One optimiser step as this rank saw it.
 
     loss: this rank's share of the step's loss; the shares of all ranks add up to it. tokens: what all ranks together trained on, without
-    padding. shares: further values that add up over the ranks in the same way, for metrics.jsonl.
+    padding. sums: further values that add up over the ranks. means: makes the numbers of metrics.jsonl of those sums over all ranks.
     """
 
     loss: float
     grad_norm: float
     tokens: int
-    shares: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+    means: Callable[[dict[str, float]], dict[str, float]] = dict
 
 
 class Method(Protocol):

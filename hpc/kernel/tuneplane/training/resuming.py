@@ -52,6 +52,8 @@ class Resuming:
     def __init__(self, root: Path, engine: Engine, method: Method, peers: Peers, now: dict[str, Any]) -> None:
         self.root, self.engine, self.method, self.peers, self.now = root, engine, method, peers, now
         self.notes: list[str] = []
+        self.unsound: frozenset[int] = frozenset()
+        """Steps of checkpoints that were passed over."""
 
     def resume(self) -> Resumed | None:
         """Go on from the newest checkpoint that verifies; None where there is none yet. Raises Refused; never starts again in silence."""
@@ -62,6 +64,7 @@ class Resuming:
             self.root, share=place.rank, of=place.world_size, together=self._together, moved=peers.moves
         )
         self.notes += [f"checkpoint {name} is passed over: {why}" for name, why in choice.passed_over]
+        self.unsound = frozenset(s for s in disk.steps(self.root) if disk.name_of(s) in dict(choice.passed_over))
         if choice.lost:
             raise Refused(
                 Reason(

@@ -64,7 +64,7 @@ class RowMethod:
         raise NotImplementedError
 
     def means(self, sums: Mapping[str, float], whole: Whole) -> dict[str, float]:
-        """Metrics over `whole` from sums over its examples, or a rank's share of them from the rank's sums: those of the ranks add up to them."""
+        """Metrics over `whole` from sums over all its examples."""
         return {name: value / self.divisor(whole) for name, value in sums.items()}
 
     def divisor(self, whole: Whole) -> float:
@@ -111,7 +111,7 @@ class RowMethod:
             sum(tokens.length(i) for part in rows for i in part),
             sum(tokens.targets(i) for part in rows for i in part),
             sum(tokens.targets(part[0]) for part in rows),
-            len(rows) if tokens.labels is None else int(sum(tokens.labels[numbers])),
+            len(rows) if tokens.labels is None else int(tokens.labels[numbers].sum()),
         )
 
     def step(self, engine: Engine, step: int, learning_rate: float) -> Outcome:
@@ -128,7 +128,8 @@ class RowMethod:
             engine.backward(summed * scale)
             lost += float(summed.detach())
             add(sums, more)
-        return Outcome(lost / self.divisor(whole), engine.step(learning_rate), whole.tokens, self.means(sums, whole))
+        norm = engine.step(learning_rate)
+        return Outcome(lost / self.divisor(whole), norm, whole.tokens, sums, lambda totals: self.means(totals, whole))
 
     def _mine(self, ids: Sequence[int]) -> Sequence[int]:
         size = self.settings.micro_batch_size

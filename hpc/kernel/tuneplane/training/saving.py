@@ -35,6 +35,7 @@ class Saver:
         self.root, self.engine, self.method, self.peers = root, engine, method, peers
         self._watchdog, self._fingerprint = watchdog, fingerprint
         self._writing: Writing | None = None
+        self._unsound: frozenset[int] = frozenset()
         self.notes: list[str] = []
         """What the last call has to say to people; rank 0 prints it."""
 
@@ -69,8 +70,9 @@ class Saver:
         except OSError as exc:
             raise unwritable(exc, temp) from exc
         keep, manifest = self.engine.settings.keep_checkpoints, self._manifest(step, tokens)
-        hurried = warning.given() is not None
-        taken = Taken(step, part, random_state(self.peers.device), manifest, keep, bound_s, reason, hurried)
+        hurried, self._unsound = warning.given() is not None, self._unsound - {step}
+        random = random_state(self.peers.device)
+        taken = Taken(step, part, random, manifest, keep, bound_s, reason, hurried, self._unsound)
         self._writing = Writing(self.root, self.peers, taken, began)
         if not part.copied:
             self._join()
@@ -99,7 +101,7 @@ class Saver:
         """Go on from the newest checkpoint that verifies; None where there is none yet. Raises Refused; never starts again in silence."""
         resuming = Resuming(self.root, self.engine, self.method, self.peers, self._manifest(0, 0))
         resumed = resuming.resume()
-        self.notes = resuming.notes
+        self.notes, self._unsound = resuming.notes, resuming.unsound
         return resumed
 
     def _join(self) -> None:

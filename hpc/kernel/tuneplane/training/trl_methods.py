@@ -38,8 +38,13 @@ class ByTrainer(RowMethod):
         self._watchdog.again()
         lost, norm = engine.update(batches, learning_rate)
         ranks = self.peers.place.world_size  # the loop adds up over the ranks, and TRL's loss is of all of them
-        told = {name: value / ranks for name, value in engine.told().items()}
-        return Outcome(lost / ranks, norm, self.tokens_of(engine, step), told)
+        return Outcome(
+            lost / ranks,
+            norm,
+            self.tokens_of(engine, step),
+            engine.told(),
+            lambda told: {name: total / ranks for name, total in told.items()},
+        )
 
     def tokens_of(self, engine: TrainerEngine, step: int) -> int:
         """Tokens of a step, all ranks, without padding."""

@@ -43,7 +43,8 @@ class Saved:
 class Taken:
     """What this rank brings to a checkpoint, taken at a step edge. `manifest` is rank 0's and lacks the files yet.
 
-    No rank may be silent for `bound_s`; where it is `hurried`, by a warning, all must be done in that time.
+    No rank may be silent for `bound_s`; where it is `hurried`, by a warning, all must be done in that time. Checkpoints of the steps `unsound` are no
+    safety: they were passed over.
     """
 
     step: int
@@ -54,6 +55,7 @@ class Taken:
     bound_s: float
     reason: str
     hurried: bool = False
+    unsound: frozenset[int] = frozenset()
 
 
 def rank_file(rank: int) -> str:
@@ -147,7 +149,8 @@ class Writing:
         try:
             done = disk.publish(self._root, taken.part.folder, manifest, everyone, self._peers.place.attempt)
             size = sum(f.size for f in everyone)
-            disk.prune(self._root, taken.keep, done, self._kept_for_others(size), self._going.sign)
+            others = self._kept_for_others(size)
+            disk.prune(self._root, taken.keep, done, others, taken.unsound, self._going.sign)
         except (OSError, disk.Damaged) as exc:
             raise unwritable(exc, taken.part.folder) from exc
         return {"bytes": size}
