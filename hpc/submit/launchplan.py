@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 RENDEZVOUS_S = 300
 PEER_GRACE_S = 20
 NODE_GRACE_S = 90
+NODE_VERDICT_S = 330
+"""Slurm takes a silent node for dead after SlurmdTimeout, 300 s unless a site says otherwise."""
 
 
 def kind_of(recipe: Recipe) -> str:
@@ -117,6 +119,7 @@ def policies_of(spec: JobSpec, site: Site, options: Mapping[str, Any]) -> dict[s
         "start_timeout_s": site.slurm.start_timeout_s,
         "save_timeout_s": site.slurm.save_timeout_s,
         "node_grace_s": NODE_GRACE_S,
+        "node_verdict_s": NODE_VERDICT_S,
     }
 
 

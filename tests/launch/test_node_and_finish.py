@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -170,6 +171,26 @@ def test_a_lost_node_waits_for_slurm_first(make_run: Callable) -> None:
     assert not made.run.attempt(0).end.exists()
     word, end = finished(made, TP_STEP_CODE="137", TP_WAITED_S="10")
     assert (word, end["class"]) == ("requeue", "node_fail")
+
+
+@pytest.mark.parametrize(("more", "foreign"), [({"plan": "sha256:0"}, True), ({}, False)])
+def test_a_framework_that_crashes_beside_a_silent_node_waits_for_slurm_s_word(
+    make_run: Callable, more: dict[str, str], foreign: bool
+) -> None:
+    """Its program ends with 1 where its peer is gone; ours would say so by its exit code."""
+    entry = {"kind": "node", "argv": ["/bin/bash", "train.sh"], **more}
+    made = make_run(policies={"node_verdict_s": 10}, launch_data={"entry": entry})
+    env = made.env(TP_STEP_CODE="1", TP_HOSTS="a,b", TP_WAITED_S="5")
+    nodes = made.run.attempt(0).nodes
+    for name in ("0.start.json", "1.start.json"):
+        (nodes / name).write_text("{}")
+    ranks = [{"rank": 0, "exit_code": 1, "signal": 0, "by_us": False}]
+    (nodes / "0.end.json").write_text(json.dumps({"ranks": ranks}))
+    if foreign:
+        assert finish(read_place(env), env) == "wait"
+        assert not made.run.attempt(0).end.exists()
+    word, end = finished(made, TP_STEP_CODE="1", TP_HOSTS="a,b", TP_WAITED_S="10" if foreign else "0")
+    assert (word, end["class"], end["message"]) == ("failed", "error", "rank 0 ended with exit code 1")
 
 
 def test_a_step_that_never_started_is_an_error_without_a_wait(make_run: Callable) -> None:

@@ -17,7 +17,7 @@ FUNCTIONS = find(None, "functions.sh.j2").text()
 HEAD = """
 set -u
 exec 2>>"$LOG"
-TP_ATTEMPT=0 TP_STEP= TP_WARNED= TP_STEP_CODE=0 TP_JOB_ID=41 TP_SLURM_BIN=$HERE/bin TP_SCRATCH_BASE=$HERE TP_RUN_DIR=$HERE/run TP_RUN_ID=run-1
+TP_ATTEMPT=0 TP_STEP= TP_WARNED= TP_STEP_CODE=0 TP_JOB_ID=41 TP_SLURM_BIN=$HERE/bin TP_SCRATCH_BASE=$HERE TP_RUN_DIR=$HERE/run TP_DIR=$HERE/run TP_RUN_ID=run-1
 TP_FIRST_ATTEMPT=0 TP_RESTART=0 TP_NONCE=n TP_HOSTS=a SLURM_JOB_ID=41
 trap 'tp_warned USR2' USR2
 trap 'tp_warned TERM' TERM
@@ -66,6 +66,24 @@ def test_a_signal_to_the_whole_batch_step_does_not_take_the_verdict_with_it(here
     os.killpg(process.pid, given)
     out, _ = process.communicate(timeout=60)
     assert out.splitlines()[-1] == f"requeue {given.name[3:]}"
+
+
+def test_a_node_s_full_disk_does_not_take_the_verdict_with_it(here: Path) -> None:
+    """A directory that is not there stands for one that takes no more."""
+    judging = (
+        'TP_SCRATCH_BASE=$HERE/none TP_DIR=$HERE\ntp_kernel() { [ -d "$TP_SCRATCH" ] && echo requeue; }\ntp_decide\n'
+    )
+    assert ran(here, judging + 'echo "$TP_WORD ${TP_SCRATCH%.*}"; ls "$HERE"\n') == (
+        0,
+        ["attempt 0: requeue", f"requeue {here}/tp-41", "bin", "log"],
+    )
+
+
+@pytest.mark.parametrize("why", ["PREEMPTION", "NODE FAILURE", "JOB REQUEUE"])
+def test_a_job_that_slurm_puts_back_is_not_requeued_by_us_as_well(here: Path, why: str) -> None:
+    scontrol(here, 'echo asked >>"$HERE/asked"')
+    assert ran(here, f"TP_ENDED_BY='{why}'\ntp_requeue\n") == (85, [])
+    assert not (here / "asked").exists()
 
 
 def test_a_verdict_that_does_not_come_is_asked_for_again(here: Path) -> None:

@@ -270,14 +270,22 @@ def finish(place: Place, env: Mapping[str, str]) -> str:
 def _decide(place: Place, env: Mapping[str, str]) -> dict[str, Any] | None:
     launch = read_object(place.work / ".tuneplane/launch.json") or {}
     policies = launch.get("policies") or {"requeue_on": [], "max_attempts": 1, "lead_s": 0}
-    ending, step = decide(look(place, env, float(policies["lead_s"]))), checkpoint_step(place)
-    if ending.klass == "node_fail" and float(env.get("TP_WAITED_S", "0")) < float(policies.get("node_grace_s", 0)):
+    seen, step, foreign = (
+        look(place, env, float(policies["lead_s"])),
+        checkpoint_step(place),
+        "plan" in launch.get("entry", {}),
+    )
+    ending = decide(seen)
+    waits = "node_grace_s" if ending.klass == "node_fail" else ""
+    if foreign and ending.klass == "error" and seen.silent:
+        waits = "node_verdict_s"  # a framework's program crashes where its peer is gone: only Slurm can tell that from a fault of its own
+    if waits and float(env.get("TP_WAITED_S", "0")) < float(policies.get(waits, 0)):
         return None
     previous = [e for n in range(place.attempt.number - 1, -1, -1) if (e := read_object(place.run.attempt(n).end))]
     first = place.attempt.number - place.restart_count
     again, reason = runs_again(
         ending, policies, attempt=place.attempt.number, first_attempt=first, step=step, previous=previous,
-        counts_steps="plan" not in launch.get("entry", {}),
+        counts_steps=not foreign,
     )  # fmt: skip
     return _end_record(place, place.run_id, ending, again, reason, step)
 

@@ -22,6 +22,8 @@ from tuneplane.contract import exits
 
 KILLED_BY_WARNING = (10, 12, 15)  # USR1, USR2, TERM
 ABORTED = 6  # a communication library gives up by abort() when a peer is gone
+PUT_BACK = ("PREEMPTION", "NODE FAILURE", "JOB REQUEUE")
+"""Why Slurm ends a job that it then starts again by itself, whatever its ranks did on their way out."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,12 @@ class Seen:
     left_s: float | None  # time left on the limit when the attempt ended, None where there is none
     lead_s: float
     started_before: bool = False  # it did in an earlier attempt: the same package can start
-    ended_by: str = ""  # why Slurm itself ends the job: CANCELLED, PREEMPTION, TIME LIMIT, NODE FAILURE, JOB REQUEUE; "" where it does not
+    ended_by: str = ""  # why Slurm itself ends the job: CANCELLED, TIME LIMIT or one of PUT_BACK; "" where it does not
+
+    @property
+    def silent(self) -> list[int]:
+        """Nodes whose launcher began and left no end."""
+        return sorted(k for k, node in self.nodes.items() if node is None and k in self.began)
 
 
 @dataclass(frozen=True)
@@ -100,21 +107,24 @@ def decide(seen: Seen) -> Ending:
     told = next((w[-1][3:] for n in seen.nodes.values() if n and (w := n.get("warned"))), "")
     # Where a node is missing, what only the others were told is srun's word that the step is over, and no warning to the job.
     warned = seen.warned or (told if not missing or seen.ended_by else "")
-    if (first := _crashed(ranks, bool(warned or told), bool(missing))) is not None:
+    put_back = seen.ended_by in PUT_BACK
+    if missing and seen.ended_by == "NODE FAILURE":
+        return Ending("node_fail", seen.step_code, 0, _absent(seen, missing), saved)
+    if not put_back and (first := _crashed(ranks, bool(warned or told), bool(missing))) is not None:
         code, signal = first["exit_code"], first.get("signal", 0)
         how = f"was killed by signal {signal}" if signal else f"ended with exit code {code}"
         return Ending("error", code, signal, f"rank {first['rank']} {how}", saved)
     lost = any(r["exit_code"] == exits.PEER_LOST for r in ranks)
-    if warned and not lost and (saved or ranks or missing):
+    if (warned or put_back) and not lost and (saved or ranks or missing):
         word = "all ranks saved" if saved and not missing else "ended by the warning"
         return Ending(
             _warning_class(replace(seen, warned=warned)),
             exits.PREEMPTED,
             0,
-            f"{warned}: {word}",
+            f"{warned or seen.ended_by}: {word}",
             saved,
         )
-    if missing and not seen.began and not seen.started_before and seen.ended_by != "NODE FAILURE":
+    if missing and not seen.began and not seen.started_before:
         return Ending(
             "error", seen.step_code or 1, 0, f"the step did not start on any node (exit code {seen.step_code})", False
         )
