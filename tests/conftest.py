@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The cluster's tests first, then the files that train: with two processes the cluster's mostly wait while the other one computes, and short
-    files fill the end."""
-    training = {item.path for item in items if item.get_closest_marker("train")}
-    items.sort(key=lambda item: (not item.nodeid.startswith(CLUSTER), item.path not in training))
+    """The cluster's tests first: with two processes they mostly wait while the other one computes."""
+    items.sort(key=lambda item: not item.nodeid.startswith(CLUSTER))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,8 +9,8 @@ from lab import Lab, Person, Run
 from labcluster import until
 
 STEPS = 160
-EARLY = 55
-"""Steps of an attempt after which something happens to it."""
+EARLY, SAVED = 5, 55
+"""Steps of an attempt after which something happens to it: so early that Slurm is never too late, or so late that a checkpoint is there."""
 TRAINING = {
     "max_steps": STEPS, "save_steps": 40, "seed": 5, "lora_rank": 4, "max_length": 64, "zero_stage": 2, "micro_batch_size": 4,
     "learning_rate": 0.003, "log_steps": 20,
@@ -84,9 +84,9 @@ class LongRuns:
         self._threads[name] = threading.Thread(target=guarded, daemon=True)
         self._threads[name].start()
 
-    def _mid_run(self, run: Run) -> None:
+    def _mid_run(self, run: Run, step: int) -> None:
         until(
-            f"step {EARLY} of {run.id}", lambda: self._stopping.is_set() or run.steps() >= EARLY, seconds=240, pause=0.1
+            f"step {step} of {run.id}", lambda: self._stopping.is_set() or run.steps() >= step, seconds=240, pause=0.1
         )
         assert not self._stopping.is_set(), "the session ends"
 
@@ -97,7 +97,7 @@ class LongRuns:
         self.lab.slurm(self.who, "sbatch", "--partition=short", *shape, "--output=/dev/null", "--wrap=sleep 1")
 
     def _preempt(self) -> None:
-        self._mid_run(self.preempted)
+        self._mid_run(self.preempted, EARLY)
         self._take(1, 2)
 
     def _oust(self) -> None:
@@ -106,7 +106,7 @@ class LongRuns:
 
     def _lose_a_node(self) -> None:
         """Node 4 loses its power in mid-run; it comes back when its jobs go on elsewhere."""
-        self._mid_run(self.bereft)
+        self._mid_run(self.bereft, SAVED)
         self.beheaded.wait_line("ready")
         killed = self.lab.cluster.kill_node(self.lab.cluster.node(4))
         assert killed >= 8, "slurmd, and two jobs with a step, a container and a rank each"
