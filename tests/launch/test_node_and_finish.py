@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -239,32 +240,53 @@ def test_p48_rank_numbers_run_through_the_pools() -> None:
         slot_of(shape, 3)
 
 
+READ_ONLY = {"HF_HUB_CACHE", "TUNEPLANE_DATA_CACHE", "TUNEPLANE_HUB_CACHE"}
+"""Caches below the storage root, where a job only reads."""
+
+
+def environment_of(made: Any, kernel: Path, **more: str) -> dict[str, str]:
+    """What a rank of the run sees; its script is `env -0 >"$TUNEPLANE_OUT_DIR/env"`."""
+    code, text = run(kernel, made, **more)
+    assert code == 0, text
+    return dict(line.split("=", 1) for line in (made.run.attempt(0).out / "env").read_text().split("\0") if line)
+
+
 def test_p42_p54_p66_home_and_caches_are_private_and_local(make_run: Callable, kernel: Path) -> None:
-    made = make_run("env\n")
-    run(kernel, made, HOME="/home/somebody", ACCELERATE_CONFIG_FILE="/home/somebody/x.yaml")
-    env = dict(
-        line.split("Z ", 1)[1].split("=", 1)
-        for line in made.run.attempt(0).rank_log(0).read_text().splitlines()
-        if "=" in line
-    )
+    made = make_run('env -0 >"$TUNEPLANE_OUT_DIR/env"\n')
+    env = environment_of(made, kernel, HOME="/home/somebody", ACCELERATE_CONFIG_FILE="/home/somebody/x.yaml")
     scratch = str(made.root.path / "scratch")
-    for name in (
-        "HOME",
-        "TRITON_CACHE_DIR",
-        "TORCH_EXTENSIONS_DIR",
-        "TORCHINDUCTOR_CACHE_DIR",
-        "CUDA_CACHE_PATH",
-        "XDG_CACHE_HOME",
-        "TMPDIR",
-        "HF_HOME",
-    ):
-        assert env[name].startswith(scratch), name
+    written = {
+        n for n in env if re.search(r"(CACHE|HOME|CACHE_DIR|CACHE_PATH|EXTENSIONS_DIR|CONFIGDIR|TMPDIR)$", n)
+    } - READ_ONLY
+    assert written == {
+        "HOME", "TMPDIR", "HF_HOME", "HF_DATASETS_CACHE", "MODELSCOPE_CACHE", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR",
+        "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "XDG_CACHE_HOME", "MPLCONFIGDIR",
+    }  # fmt: skip
+    assert [name for name in written if not env[name].startswith(scratch)] == []
     assert env["ACCELERATE_CONFIG_FILE"].startswith(scratch)
     assert env["PYTHONNOUSERSITE"] == "1"
     # P36: what a tracker writes is one run of it, whatever the attempt, in the run's own folder
     tracker = {"WANDB_MODE": "offline", "WANDB_RUN_ID": made.run.run_id, "WANDB_RESUME": "allow"}
     assert {name: env[name] for name in tracker} == tracker
     assert env["WANDB_DIR"] == str(made.run.root)
+
+
+def test_rows_are_loaded_by_the_datasets_library_where_the_storage_root_is_read_only(
+    make_run: Callable, kernel: Path, tmp_path: Path
+) -> None:
+    """As frameworks load them. Its cache is written even where the rows lie in a file of the node."""
+    made = make_run('env -0 >"$TUNEPLANE_OUT_DIR/env"\n')
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    env = environment_of(made, kernel, TP_SCRATCH=str(scratch))
+    rows = made.root.path / "rows.jsonl"
+    rows.write_text('{"input": "1 + 1", "output": "2"}\n')
+    load = f"import datasets; print(datasets.load_dataset('json', data_files={str(rows)!r})['train'][0])"
+    locked = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && ! touch "$0/x" 2>/dev/null && exec "$@"'
+    words = ["unshare", "-rm", "sh", "-c", locked, str(made.root.path), sys.executable, "-c", load]
+    del env["PYTHONPATH"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "{'input': '1 + 1', 'output': '2'}\n", done.stderr
 
 
 def test_p36_one_rank_writes_to_the_tracker_and_each_element_has_its_own_run() -> None:

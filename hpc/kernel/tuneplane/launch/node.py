@@ -39,6 +39,9 @@ CACHE_VARIABLES = (
     "XDG_CACHE_HOME",
     "MPLCONFIGDIR",
 )
+"""Where libraries write what they compile; a site's profile may name other places. vLLM, FlashInfer and the like follow XDG_CACHE_HOME or HOME."""
+FILLED_BY_JOBS = ("HF_DATASETS_CACHE", "MODELSCOPE_CACHE")
+"""Caches that the documented environment puts below the storage root, although a job cannot write there: `datasets` converts even local rows."""
 KEPT = (
     "PATH",
     "LANG",
@@ -118,10 +121,7 @@ def base_environment(place: Place, verified: Verified, env: Mapping[str, str]) -
     launch, out = verified.launch, {name: env[name] for name in KEPT if name in env}
     home = place.scratch / "home"
     home.mkdir(mode=0o700, exist_ok=True)
-    for name in CACHE_VARIABLES:
-        folder = place.scratch / "cache" / name.lower()
-        folder.mkdir(parents=True, exist_ok=True)
-        out[name] = str(folder)
+    out |= place.own_folders(CACHE_VARIABLES)
     user = pwd.getpwuid(os.getuid()).pw_name if _has_passwd_entry() else verified.admission["owner"]
     binding = Binding(
         user=verified.admission["owner"],
@@ -138,7 +138,7 @@ def base_environment(place: Place, verified: Verified, env: Mapping[str, str]) -
     )
     out |= OFFLINE | tracker_variables(verified.run_id, str(place.run.root), env.get("TUNEPLANE_ARRAY_INDEX", ""))
     out |= {"HOME": str(home), "USER": user, "TMPDIR": str(place.scratch)}
-    out |= job_environment(verified.spec, binding)
+    out |= job_environment(verified.spec, binding) | place.own_folders(FILLED_BY_JOBS)
     exp = place.work / verified.spec["spec"]["source"]["exp"]
     out |= {
         "TUNEPLANE_WORK_DIR": str(place.work),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,13 @@ class Place:
     @property
     def host(self) -> str:
         return self.hosts[self.node]
+
+    def own_folders(self, variables: Sequence[str]) -> dict[str, str]:
+        """A folder in this node's scratch for each variable. Raises OSError."""
+        folders = {name: self.scratch / "cache" / name.lower() for name in variables}
+        for folder in folders.values():
+            folder.mkdir(parents=True, exist_ok=True)
+        return {name: str(folder) for name, folder in folders.items()}
 
 
 def _need(env: Mapping[str, str], name: str) -> str:
