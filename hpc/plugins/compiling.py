@@ -181,6 +181,7 @@ def yaml_plan(compiler: Mapping[str, Any], job: Wanted, groups: Sequence[Mapping
         "contract_version": CONTRACT_VERSION,
         "launch_mode": compiler.get("launch_mode") or plans.DIRECT,
         "argv": [*argv, f"${{{plans.GENERATED}}}/{config}"],
+        "env": dict(compiler.get("env") or {}),
         "files": {config: _POINTLESS.sub(lambda found: found[1] or f"{found[2]}.0{found[3]}", text) + "\n"},
     }
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
+from tuneplane.contract import plans
 from tuneplane.record.digest import is_digest, is_relative
 
 from hpc.plugins.fitting import check_fitting
 from hpc.plugins.forms import Form
+from hpc.plugins.plans import check_env
 from hpc.spec.text import SEGMENT
 
 NAME: Final = "integration.json"
@@ -148,6 +150,7 @@ def _yaml(compiler: Form) -> None:
     compiler.text("config", required=True, limit=256, grammar=is_relative, allowed="a relative file name")
     compiler.text("config_flag", limit=128)
     compiler.choice("launch_mode", LAUNCH_MODES, default="direct")
+    check_env(compiler, plans.words_of(plans.INPUTS))
     bindings, defaults = compiler.part("bindings"), compiler.part("defaults")
     taken: dict[str, str] = {}
     if bindings is not None:

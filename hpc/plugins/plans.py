@@ -53,7 +53,7 @@ def check_plan(
     plan = {
         "launch_mode": mode,
         "argv": _argv(form, words),
-        "env": _env(form, words),
+        "env": check_env(form, words),
         "files": _files(form, words),
         "summary": form.text("summary", limit=500),
     }
@@ -77,7 +77,8 @@ def _argv(form: Form, words: Collection[str]) -> list[str]:
     return out
 
 
-def _env(form: Form, words: Collection[str]) -> dict[str, str]:
+def check_env(form: Form, words: Collection[str]) -> dict[str, str]:
+    """The form's `env`, sound: variables that are not the launcher's, their texts with no words but these. Its faults are kept in the form."""
     part = form.part("env")
     if part is None:
         return {}

@@ -63,7 +63,8 @@ def plan_of(method: str, **changes: Any) -> dict[str, Any]:
     recipe = recipe_of(method)
     folder = shipped("plugins") / recipe.integration.partition("/")[2]
     files = {p.relative_to(folder).as_posix(): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
-    identity = {"id": recipe.integration, "version": "1.1.0", "digest": directory_digest_v1(folder)}
+    version = parse_yaml((folder / "plugin.yaml").read_text("utf-8"), origin="plugin.yaml")["version"]
+    identity = {"id": recipe.integration, "version": version, "digest": directory_digest_v1(folder)}
     return compile_plan(folder, files, identity, job_of(recipe, **changes))
 
 

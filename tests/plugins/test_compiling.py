@@ -203,7 +203,7 @@ def test_words_of_the_framework_s_own_stay() -> None:
 YAML = {
     "kind": "yaml", "argv": ["$PYTHON", "-m", "toy"], "config": "toy.yaml", "config_flag": "--config", "launch_mode": "direct",
     "bindings": {"model.path": "model", "out": "output", "cluster.nodes": "nodes", "cluster.gpus": "gpus_per_node", "name": "run_id"},
-    "defaults": {"count": {"from": 1, "to": 2}, "deep": {"er": {}}},
+    "defaults": {"count": {"from": 1, "to": 2}, "deep": {"er": {}}}, "env": {"TOY_MODEL": "${TUNEPLANE_MODEL_PATH}"},
 }  # fmt: skip
 
 
@@ -213,6 +213,7 @@ def test_a_yaml_compiler_merges_defaults_parameters_and_bindings_without_running
     monkeypatch.setattr("hpc.plugins.compiling.run_isolated", None)
     plan = compiled(package(tmp_path, YAML))
     assert plan["argv"] == ["$PYTHON", "-m", "toy", "--config", "${TUNEPLANE_GENERATED_DIR}/toy.yaml"]
+    assert plan["env"] == {"TOY_MODEL": "${TUNEPLANE_MODEL_PATH}"}
     assert json.loads(plan["files"]["toy.yaml"]) == {
         "cluster": {"gpus": 8, "nodes": 2}, "count": {"from": 1, "to": 3}, "deep": {"er": {}}, "model": {"path": "${TUNEPLANE_MODEL_PATH}"},
         "name": "${TUNEPLANE_RUN_ID}", "out": "${TUNEPLANE_CHECKPOINT_DIR}", "rate": 0.5,

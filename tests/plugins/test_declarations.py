@@ -172,7 +172,7 @@ PROFILE: dict[str, Any] = {
 }  # fmt: skip
 YAML: dict[str, Any] = {
     "kind": "yaml", "argv": ["$PYTHON", "-m", "toy"], "config": "config.yaml", "config_flag": "--config", "bindings": {"model.path": "model"},
-    "defaults": {"train.lr": 1e-5, "model": {"name": "x"}}, "launch_mode": "direct",
+    "defaults": {"train.lr": 1e-5, "model": {"name": "x"}}, "launch_mode": "direct", "env": {"TOY_DATA": "${TUNEPLANE_TRAIN_DATA}"},
 }  # fmt: skip
 
 
@@ -243,6 +243,8 @@ def test_an_integration_at_fault_is_refused(tmp_path: Path, value: dict[str, Any
         (provided(path="no.py"), "compiler.path"), (provided(path="/bin/sh"), "compiler.path"),
         (provided(path="run.py", argv=[]), "compiler.argv"), (compiled({"argv": []}), "compiler.argv"),
         (compiled({"argv": ["sh", "$PYTHON"]}), "compiler.argv"), (compiled({"argv": ["$PYTHON", "$PYTHON"]}), "compiler.argv"),
+        (compiled({"env": {"PATH": "/x"}}), "compiler.env.PATH"), (compiled({"env": {"A": 1}}), "compiler.env.A"),
+        (compiled({"env": {"A": "${TUNEPLANE_NOTHING}"}}), "compiler.env.A"), (compiled({"env": ["A"]}), "compiler.env"),
         (compiled({"config": "../c.yaml"}), "compiler.config"), (compiled({"launch_mode": "spmd-process-group"}), "compiler.launch_mode"),
         (compiled({"bindings": {"a": "secret"}}), "compiler.bindings.a"), (compiled({"bindings": {"a..b": "model"}}), "compiler.bindings.a..b"),
         (compiled({"bindings": {"a": "model", "a.b": "output"}}), "compiler.bindings.a.b"),
