@@ -75,15 +75,15 @@ def edit_lock(project: Path, name: str, part: str, key: str, value: str) -> None
     path.write_text(json.dumps(lock), "utf-8")
 
 
-SECOND = dict.fromkeys(("nemo-rl", "openrlhf", "verl"), "1.1.0")
-"""Frameworks whose recipes are in their second version."""
+LATER = {"nemo-rl": "1.1.0", "openrlhf": "1.2.0", "verl": "1.1.0"}
+"""Frameworks whose recipes are not in their first version."""
 
 
 def test_recipe_ls_shows_the_catalogue_in_force(tp: Tp, root: StorageRoot) -> None:
     assert tp("recipe", "ls") == 0
     assert tp.out.splitlines()[0] == f"catalogue: {root.recipes}"
     assert [line.split()[:2] for line in tp.out.splitlines()[2:]] == [
-        [recipe, SECOND.get(recipe.partition("/")[0], "1.0.0")] for recipe in Catalogue.shipped().ids()
+        [recipe, LATER.get(recipe.partition("/")[0], "1.0.0")] for recipe in Catalogue.shipped().ids()
     ]
     assert tp.json("recipe", "ls")["recipes"][0]["runtimes"] == {"user-managed": "general-1"}
 
