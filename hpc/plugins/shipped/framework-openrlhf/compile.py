@@ -3,6 +3,9 @@
 import json
 import sys
 
+START = "${TUNEPLANE_WORK_DIR}/tuneplane_plugins/framework-openrlhf/start.py"
+"""What lies beside this file, in the job."""
+
 
 def placed(groups, given):
     """Options that put actor, reference and rollout on the pools of their groups; all share every GPU where there is one group."""
@@ -42,7 +45,7 @@ def main():
     given = {request["paths"][name]: value for name, value in request["hyperparams"].items()}
     if both := sorted(owned.keys() & given.keys()):
         sys.exit("the platform sets " + ", ".join(both))
-    argv = ["$PYTHON", "-u", "-m", config["module"]]
+    argv = ["$PYTHON", "-u", START, config["module"]]
     for flag, value in sorted({**given, **owned}.items()):
         if value is not False:  # a switch that is off is not there
             argv += ["--" + flag] if value is True else ["--" + flag, str(value)]
