@@ -75,7 +75,7 @@ def edit_lock(project: Path, name: str, part: str, key: str, value: str) -> None
     path.write_text(json.dumps(lock), "utf-8")
 
 
-LATER = {"nemo-rl": "1.1.0", "openrlhf": "1.2.0", "verl": "1.1.0"}
+LATER = {"nemo-rl": "1.1.0", "openrlhf": "1.2.0", "verl": "1.2.0"}
 """Frameworks whose recipes are not in their first version."""
 
 

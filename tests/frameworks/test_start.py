@@ -77,6 +77,35 @@ def test_openrlhf_does_not_see_what_a_killed_save_left(tmp_path: Path, there: li
     assert saw == ["__main__", "toyframe", words, True, True], "as with python -m toyframe"
 
 
+STEPS = [f"global_step_{n}/actor/a" for n in (20, 40, 60, 100)]
+
+
+@pytest.mark.parametrize("option", ["trainer.max_actor_ckpt_to_keep", "trainer.max_ckpt_to_keep"])
+@pytest.mark.parametrize(
+    ("tracker", "gone"),
+    [(["100"], STEPS[:2]), (["60"], STEPS[:1]), (["20"], []), ([], []), ([""], [])],
+    ids=["all", "a save that did not end", "one", "no tracker", "an empty tracker"],
+)
+def test_verl_begins_with_as_many_checkpoints_as_it_keeps(
+    tmp_path: Path, option: str, tracker: list[str], gone: list[str]
+) -> None:
+    folder = tmp_path / "checkpoints" / "verl"
+    make(folder, *STEPS, "global_step_x/a", "notes/a")
+    for text in tracker:
+        (folder / "latest_checkpointed_iteration.txt").write_text(text)
+    before = tree(folder)
+    words = [f"{option}=2", f"trainer.default_local_dir='{folder}'", "trainer.logger=[console,file]"]
+    said, saw = started("framework-verl", tmp_path, *words)
+    assert tree(folder) == sorted(set(before) - set(gone))
+    names = [path.partition("/")[0] for path in gone]
+    assert said == [f"start: {folder}/{n} is removed: an earlier attempt left more than 2" for n in names]
+    assert saw == ["__main__", "toyframe", words, True, True]
+    started("framework-verl", tmp_path, f"{option}=1", words[1], RANK="1")
+    outside = {"TUNEPLANE_CHECKPOINT_DIR": str(tmp_path / "other")}
+    started("framework-verl", tmp_path, f"{option}=1", words[1], **outside)
+    assert tree(folder) == sorted(set(before) - set(gone))
+
+
 def test_only_one_process_removes_and_only_below_the_run_s_own_checkpoints(tmp_path: Path) -> None:
     folder, other = tmp_path / "checkpoints" / "openrlhf", tmp_path / "other"
     for place in (folder, other):

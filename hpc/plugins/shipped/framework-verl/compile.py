@@ -4,6 +4,8 @@ import json
 import re
 import sys
 
+START = "${TUNEPLANE_WORK_DIR}/tuneplane_plugins/framework-verl/start.py"
+"""What lies beside this file, in the job."""
 PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 
 
@@ -44,7 +46,7 @@ def main():
     plan = {
         "contract_version": 1,
         "launch_mode": config["launch_mode"],
-        "argv": ["$PYTHON", "-u", "-m", config["module"], *words],
+        "argv": ["$PYTHON", "-u", START, config["module"], *words],
         "env": config["env"],
         "files": {},
         "summary": request["profile"]["method"]
