@@ -34,7 +34,7 @@ _POINTLESS = re.compile(r'("(?:[^"\\]|\\.)*")|(?<![\d.])(\d+)(e[+-]\d+)')
 class Wanted:
     """The job as an integration sees it. `methods` are the names its recipe goes by; `hyperparams` are resolved, by their paths in `paths`.
 
-    `rows`: the form of `train` and `validation`; `pools` by name, and the pool of each role in `roles`.
+    `rows`: the form of `train` and `validation`, which lie at `row_paths`; `pools` by name, and the pool of each role in `roles`.
     """
 
     framework: str
@@ -51,6 +51,7 @@ class Wanted:
     spec: Mapping[str, Any]
     recipe: Mapping[str, Any]
     rows: Mapping[str, str] = field(default_factory=dict)
+    row_paths: Mapping[str, str] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -77,7 +78,7 @@ def compile_plan(folder: Path, files: Mapping[str, int], identity: Mapping[str, 
         message = f"{identity['id']} needs {', '.join(missing)}"
         raise Refusal("E-FRAME-011", message, field="spec", found=", ".join(job.inputs) or "none")
     profile = _profile(declared["profiles"], identity, job)
-    if faults := [*row_faults(profile, job.rows), *unread_faults(profile, job.spec)]:
+    if faults := [*row_faults(profile, job.rows, job.row_paths), *unread_faults(profile, job.spec)]:
         raise Refusals(faults)
     groups = placed(profile, job.pools, job.roles)
     compiler, origin = profile["compiler"], f"{identity['id']}@{identity['version']}: the plan"

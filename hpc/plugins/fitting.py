@@ -30,8 +30,9 @@ class Machines:
 
 
 def check_fitting(profile: Form) -> None:
-    """Keep every fault of a profile's `rows`, `unread` and `placements` in the form."""
+    """Keep every fault of a profile's `rows`, `row_separators`, `unread` and `placements` in the form."""
     profile.texts("unread", most=16, limit=128)
+    profile.texts("row_separators", most=8, limit=1)
     for form in profile.texts("rows", most=len(FORMS)):
         if form not in FORMS:
             profile.no("rows", "is no form of rows", found=form, allowed=", ".join(FORMS))
@@ -44,9 +45,19 @@ def check_fitting(profile: Form) -> None:
             profile.no(f"placements[{n}]", "is no placement of roles", found=placement, allowed=allowed)
 
 
-def row_faults(profile: Mapping[str, Any], rows: Mapping[str, str]) -> Iterator[Refusal]:
-    """E-FRAME-013 for each of `rows` (train, validation: a form, or SEVERAL) that the framework does not read. Without a declaration it reads all."""
-    allowed = profile.get("rows")
+def row_faults(
+    profile: Mapping[str, Any], rows: Mapping[str, str], paths: Mapping[str, str] | None = None
+) -> Iterator[Refusal]:
+    """E-FRAME-013 for each of `rows` (train, validation: a form, or SEVERAL) that the framework does not read, and each of `paths` that it splits.
+
+    Without a declaration it reads all.
+    """
+    allowed, separators = profile.get("rows"), profile.get("row_separators") or ()
+    for name, path in (paths or {}).items():
+        if found := [one for one in separators if one in path]:
+            message = f"{profile['method']} takes a path of rows for several parts at {found[0]}"
+            words = f"a path without {' or '.join(separators)}"
+            yield Refusal("E-FRAME-013", message, field=f"spec.data.{name}", found=path, allowed=words)
     for name, form in rows.items():
         if allowed is not None and form not in allowed:
             words = ", ".join("a folder" if one == "folder" else f".{one}" for one in allowed)

@@ -46,6 +46,7 @@ def _job(
 ) -> Wanted:
     """The job as an integration sees it; of `launch` only the names of its inputs count."""
     version, given = spec.spec.framework.version, launch.get("inputs") or {}
+    rows = [name for name in ("train", "validation") if name in given]
     pools = spec.spec.resources.pools
     return Wanted(
         framework=recipe.framework,
@@ -61,7 +62,8 @@ def _job(
         paths={name: param.path_for(name, version) for name, param in recipe.typed.params.items()},
         spec=document,
         recipe=recipe.manifest,
-        rows={name: form_of(given[name], document, name) for name in ("train", "validation") if name in given},
+        rows={name: form_of(given[name], document, name) for name in rows},
+        row_paths={name: given[name]["path"] for name in rows},
         roles=spec.spec.resources.roles,
     )
 

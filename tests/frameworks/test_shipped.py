@@ -219,6 +219,22 @@ def test_rows_that_the_framework_s_reader_would_stop_at_are_refused(method: str)
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_a_path_of_rows_that_the_framework_would_split_is_refused(method: str) -> None:
+    rows = {"train": "/shared/gsm8k/train.jsonl", "validation": "/shared/gsm8k@v2/test.jsonl"}
+    if not method.startswith("openrlhf"):
+        assert plan_of(method, row_paths=rows) == plan_of(method)
+        return
+    with pytest.raises(Refusals) as caught:
+        plan_of(method, row_paths=rows)
+    (fault,) = caught.value.items
+    assert (fault.code, fault.field, fault.found) == ("E-FRAME-013", "spec.data.validation", rows["validation"])
+    assert (fault.message, fault.allowed) == (
+        f"{method} takes a path of rows for several parts at @",
+        "a path without @ or ,",
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_adapters_that_the_compiler_does_not_read_are_refused(method: str) -> None:
     """Else all weights would be trained, without a word."""
     spec = {"spec": {"model": {"base": "m", "peft": {"kind": "lora", "dim": 16}}}}

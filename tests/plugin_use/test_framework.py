@@ -151,6 +151,20 @@ def test_rows_and_roles_that_the_framework_would_stop_at_are_refused_before_the_
     assert (fault["code"], fault["field"], fault["found"]) == ("E-FRAME-014", "spec.resources.roles", "actr=actr")
 
 
+def test_a_path_that_the_framework_would_split_is_refused_as_the_job_would_see_it(
+    tp: Tp, project: Path, rl: Callable[..., tuple[str | Path, ...]], tmp_path: Path
+) -> None:
+    rl()
+    tp("new", "tuned", "--method", "openrlhf/sft")
+    commit(project)
+    rows = tmp_path / "gsm8k@v2" / "train.jsonl"
+    rows.parent.mkdir()
+    rows.write_text("{}\n")
+    words = ("submit", "tuned", "--model", tmp_path / "model", "--train-data", rows, "--profile", "cpu", "--dry-run")
+    (fault,) = tp.json(*words, code=1)["errors"]
+    assert (fault["code"], fault["field"], fault["found"]) == ("E-FRAME-013", "spec.data.train", str(rows))
+
+
 @pytest.mark.parametrize(
     ("row", "source", "found"),
     [

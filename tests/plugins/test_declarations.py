@@ -252,6 +252,7 @@ def test_an_integration_at_fault_is_refused(tmp_path: Path, value: dict[str, Any
         (compiled({"defaults": {"model": {}}}), "compiler.defaults.model"),
         (compiled({"defaults": {"model": {"path": {"deep": 1}}}}), "compiler.defaults.model.path.deep"), ({"extra": 1}, "extra"),
         (compiled({"bindings": {"a": "rollout.cpus"}}), "compiler.bindings.a"), ({"rows": ["xlsx"]}, "rows"), ({"rows": "csv"}, "rows"),
+        ({"row_separators": ["::"]}, "row_separators[0]"),
         ({"unread": "model.peft"}, "unread"),
         ({"placements": "actor"}, "placements"), ({"placements": [["actor"]]}, "placements[0]"),
         ({"placements": [[["actor"]], [["actor"], []]]}, "placements[1]"), ({"placements": [[["actor"], ["actor"]]]}, "placements[0]"),
