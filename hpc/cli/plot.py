@@ -33,11 +33,11 @@ def plot(run: str, metrics: tuple[str, ...], png: Path | None, owner: str, as_js
     from hpc.cli import context
     from hpc.runs.chart import write_png
     from hpc.runs.find import resolve
-    from hpc.runs.metrics import read_metrics, series
+    from hpc.runs.metrics import is_number, read_metrics, series
 
     paths = resolve(context.storage_root(), run, owner or context.current_user(), newest=not run)
     rows = read_metrics(paths)
-    known = {key for row in rows for key in row}
+    known = {key for row in rows for key, value in row.items() if is_number(value)}
     panels = {name: series(rows, name) for name in metrics or [n for n in USUAL if n in known] or ("loss",)}
     marks = _attempts(rows)
     if png is not None:

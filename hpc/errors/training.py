@@ -218,7 +218,7 @@ KINDS: dict[str, ErrorKind] = table(
     ErrorKind(
         "E-TRAIN-046",
         "the loss is no number any more",
-        "Loss or gradient norm became NaN or infinite. The checkpoint before it stands.",
+        "Loss or gradient norm became NaN or infinite, or DeepSpeed found no norm (-1). The checkpoint before it stands.",
         "Lower learning_rate, add warmup_steps, check the rows near that step.",
     ),
     ErrorKind(

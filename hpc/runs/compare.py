@@ -12,7 +12,7 @@ from tuneplane.record.digest import digest_json
 from tuneplane.record.files import read_json
 
 from hpc.errors import Refusal
-from hpc.runs.metrics import is_number, read_metrics
+from hpc.runs.metrics import is_number, newest, read_metrics
 from hpc.runs.records import numbers
 
 SECTIONS: Final = ("settings", "data", "code", "environment", "result", "metrics")
@@ -139,7 +139,7 @@ def _result(run: RunPaths) -> dict[str, Any]:
 
 
 def _metrics(run: RunPaths) -> dict[str, Any]:
-    """Last and best value of each metric, and the median of rates."""
+    """Last and best value of each metric, and the median of rates. The last is None where it was no number."""
     rows = read_metrics(run)
     out: dict[str, Any] = {"steps": rows[-1]["step"]} if rows else {}
     for name in sorted({k for row in rows for k, v in row.items() if is_number(v)} - NOT_A_SETTING):
@@ -147,5 +147,5 @@ def _metrics(run: RunPaths) -> dict[str, Any]:
         if name.endswith("_per_s"):
             out[f"{name}.median"] = statistics.median(values)
         else:
-            out |= {f"{name}.last": values[-1], f"{name}.min": min(values), f"{name}.max": max(values)}
+            out |= {f"{name}.last": newest(rows, name), f"{name}.min": min(values), f"{name}.max": max(values)}
     return out

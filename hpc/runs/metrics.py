@@ -17,7 +17,7 @@ LARGEST: Final = 1e300
 
 
 def read_metrics(run: RunPaths) -> list[dict[str, Any]]:
-    """One object a step, by step. Torn and foreign lines are passed over, and what is no file of up to MAX_BYTES.
+    """One object a step, by step; a value that was no number is None. Torn and foreign lines are passed over, and what is no file of up to MAX_BYTES.
 
     Steps that an attempt had done beyond the point from which a later one went on are of no model that there is: they are left out, as
     TensorBoard's event files leave them out.
@@ -59,6 +59,12 @@ def series(rows: list[dict[str, Any]], name: str) -> list[tuple[float, float]]:
             "E-RUNS-040", f"no metric {name!r}", field="--metric", found=name, allowed=", ".join(known) or "none yet"
         )
     return points
+
+
+def newest(rows: list[dict[str, Any]], name: str) -> float | None:
+    """What the last row that has the metric says: None where it was no number, or no row has it."""
+    value: Any = next((row[name] for row in reversed(rows) if name in row), None)
+    return float(value) if is_number(value) else None
 
 
 def is_number(value: Any) -> bool:

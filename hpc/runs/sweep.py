@@ -11,14 +11,14 @@ from tuneplane.contract.sweeps import Sweep, read_sweep
 
 from hpc.errors import Refusal
 from hpc.runs.arrays import elements
-from hpc.runs.metrics import is_number, read_metrics
+from hpc.runs.metrics import is_number, newest, read_metrics
 from hpc.runs.records import Attempt, Facts
 from hpc.runs.state import Look
 
 
 @dataclass(frozen=True)
 class Row:
-    """One variant. `value` and `best` are the newest and the best of the metric, None while there is none; `stopped` is the rung it ended at."""
+    """One variant. `value` and `best` are the newest and the best of the metric, None where it is none; `stopped` is the rung it ended at."""
 
     index: int
     variant: dict[str, Any]
@@ -106,6 +106,6 @@ def _row(
     end = next((a.end for a in reversed(attempts) if a.end), None) or {}
     rung = end.get("stopped_at_rung")
     return Row(
-        index, variant, state, len(attempts), steps[-1]["step"] if steps else None, total, points[-1][1] if points else None,
+        index, variant, state, len(attempts), steps[-1]["step"] if steps else None, total, newest(steps, metric),
         best[1] if best else None, int(best[0]) if best else None, rung if type(rung) is int else None, points,
     )  # fmt: skip

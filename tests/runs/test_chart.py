@@ -57,7 +57,10 @@ def test_the_command_draws_what_the_run_has_or_what_is_asked(make_run: Any) -> N
     maker = make_run().package().admit().submit().start()
     out = maker.run.attempt(0).out / "metrics.jsonl"
     out.write_text(
-        "".join(json.dumps({"step": s, "loss": 5.0 - s, "lr": 0.1, "grad_norm": s}) + "\n" for s in range(1, 4))
+        "".join(
+            json.dumps({"step": s, "loss": 5.0 - s, "lr": 0.1, "grad_norm": s, "validation_loss": None}) + "\n"
+            for s in range(1, 4)
+        )
     )
     tp = Path(sys.executable).parent / "tp"
 
@@ -72,6 +75,7 @@ def test_the_command_draws_what_the_run_has_or_what_is_asked(make_run: Any) -> N
     assert f"{maker.run_id}  loss: 4 at step 1, 2 at step 3" in shown
     assert "\n\nlr: 0.1 at step 1" in shown
     assert "tokens_per_s" not in shown
+    assert "validation_loss" not in shown  # it was never a number
     value = json.loads(plot(maker.run_id, "--owner", maker.owner, "--metric", "grad_norm", "--json"))
     assert (value["metrics"], value["attempts_begin_at"]) == ({"grad_norm": [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]}, [])
 

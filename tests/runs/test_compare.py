@@ -76,6 +76,14 @@ def test_a_run_that_never_ran_is_compared_as_far_as_it_goes(tmp_path: Path) -> N
     assert found["loss.last"] == (1.0, None)
 
 
+def test_a_value_that_was_no_number_at_the_end_is_not_the_one_before_it(tmp_path: Path) -> None:
+    a, b = make(tmp_path, "run-0a0a", losses=(2.0, 1.0)), make(tmp_path, "run-0b0b", losses=(2.0, 1.0))
+    with (b.attempt(0).out / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write('{"step": 2, "loss": null}\n')
+    found = {d.key: (d.a, d.b, d.delta) for d in compare_runs(a, b).differences}
+    assert found == {"loss.last": (1.0, None, None), "loss.min": (1.0, 2.0, 1.0)}
+
+
 def test_records_of_another_form_are_a_refusal(tmp_path: Path) -> None:
     a, b = make(tmp_path, "run-0a0a"), make(tmp_path, "run-0b0b")
     b.launch.write_text("[]", "utf-8")

@@ -12,7 +12,7 @@ from tuneplane.contract.layout import RunPaths
 from hpc.errors import Refusal
 from hpc.runs.chart import chart
 from hpc.runs.dossier import curves
-from hpc.runs.metrics import is_number, read_metrics, series
+from hpc.runs.metrics import is_number, newest, read_metrics, series
 from hpc.runs.progress import newest_metrics
 
 
@@ -106,3 +106,19 @@ def test_numbers_whose_difference_is_no_number_are_left_out_of_a_chart(tmp_path:
         False,
         False,
     ]
+
+
+def test_a_value_that_was_no_number_has_no_point_and_is_the_newest_all_the_same(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    put(run, 0, [*trained(1, 4, every=2), {"step": 4, "validation_loss": None, "validation_accuracy": None}])
+    rows = read_metrics(run)
+    assert (len(rows), rows[-1]["validation_loss"]) == (4, None)
+    assert series(rows, "validation_loss") == [(2.0, 7.0)]
+    assert (newest(rows, "validation_loss"), newest(rows, "loss"), newest(rows, "lr")) == (None, 4.6, None)
+    assert list(curves(run)) == ["loss", "validation_loss"]
+    told = newest_metrics(run, 0)
+    assert told is not None
+    assert told["validation_loss"] is None
+    with pytest.raises(Refusal) as caught:
+        series(rows, "validation_accuracy")
+    assert "validation_accuracy" not in caught.value.allowed

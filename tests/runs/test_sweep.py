@@ -33,7 +33,7 @@ def swept(make: Make, count: int = 4, **submission: object) -> RunMaker:
     return maker.admit().submit(array={"offset": 0, "tasks": f"0-{count - 1}%2"}, **submission)
 
 
-def trained(part: RunMaker, *losses: float, **end: object) -> None:
+def trained(part: RunMaker, *losses: float | None, **end: object) -> None:
     part.start()
     lines = [{"step": n, "total_steps": 4, "loss": v} for n, v in enumerate(losses, 1)]
     (part.run.attempt(0).out / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
@@ -59,6 +59,14 @@ def test_one_row_a_variant_with_state_step_metric_and_best(make_run: Make) -> No
     ]
     assert [r.index for r in found.ranked] == [0, 2, 1, 3]
     assert found.counts() == {"done": 1, "stopped": 1, "running": 1, "queued": 1}
+
+
+def test_a_metric_that_is_no_number_now_keeps_its_best_and_has_no_newest(make_run: Make) -> None:
+    maker = swept(make_run, 2)
+    trained(maker.element(0), 3.0, None)
+    trained(maker.element(1), None)
+    found = look_at(read_facts(maker.run), look(), NOW)
+    assert [(r.step, r.value, r.best, r.best_step) for r in found.rows] == [(2, None, 3.0, 1), (1, None, None, None)]
 
 
 def test_elements_that_never_began_are_told_apart(make_run: Make) -> None:

@@ -150,6 +150,23 @@ def test_the_clipped_objective_is_the_documented_formula() -> None:
     assert clipped.tolist() == [False, True, False, False, True, False]
 
 
+def test_a_gradient_norm_of_minus_1_is_not_lost_behind_that_of_another_update() -> None:
+    from types import SimpleNamespace
+
+    import torch
+    from tuneplane.training.grpo import Grpo
+
+    method: Any = object.__new__(Grpo)
+    method.settings = settings(num_iterations=2)
+    method.peers = SimpleNamespace(place=SimpleNamespace(world_size=1))
+    method._watchdog = SimpleNamespace(again=lambda: None)
+    method.roll = lambda engine, step: SimpleNamespace(shares={}, tokens=1)
+    method._lost = lambda *_: (torch.tensor(0.5), {})
+    found = iter([1.0, -1.0])
+    engine: Any = SimpleNamespace(backward=lambda loss: None, step=lambda rate: next(found))
+    assert method.step(engine, 1, 0.1).grad_norm == -1.0
+
+
 @pytest.mark.parametrize(
     ("values", "field"),
     [

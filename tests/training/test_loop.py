@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +17,16 @@ from tuneplane.training import warning
 from tuneplane.training.loop import Loop, Preempted, Progress
 from tuneplane.training.method import Outcome
 from tuneplane.training.metrics import Reporter
+from tuneplane.training.refusals import Refused
 
 LEAD_S = 60.0
 
 
 class World:
     """One rank's loop; `log` has what was done. `warn_at`: the entry of the log after which the warning comes."""
+
+    held_out_loss = 0.5
+    outcome = Outcome(1.0, 1.0, 1)
 
     def __init__(self, root: Path, attempt: int, total: int, warn_at: str, held_out: bool = True) -> None:
         self.log: list[str] = []
@@ -41,7 +47,7 @@ class World:
 
     def step(self, _engine: Any, step: int, _rate: float) -> Outcome:
         self.note(f"step {step}")
-        return Outcome(1.0, 1.0, 1)
+        return self.outcome
 
     def validate(self, _engine: Any, between: Callable[[], None]) -> dict[str, float]:
         if not self._held_out:
@@ -49,7 +55,7 @@ class World:
         for part in ("validation begins", "validation ends"):
             between()
             self.note(part)
-        return {"loss": 0.5}
+        return {"loss": self.held_out_loss}
 
     def look(self) -> None: ...
 
@@ -148,3 +154,40 @@ def test_a_rung_that_judges_by_a_validation_is_made_up_with_it(attempt: Callable
     assert attempt(resumed_at=2, rungs=rungs)[:3] == [*VALIDATION, "step 3"]
     assert heeded == [(2, 0.5)]
     assert attempt(resumed_at=2, rungs=rungs)[0] == "step 3"
+
+
+def rows(root: Path, number: int) -> list[dict[str, Any]]:
+    text = (root / "attempts" / str(number) / "out" / "metrics.jsonl").read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_validation_that_is_no_number_ends_no_attempt_and_is_not_made_up(
+    attempt: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(World, "held_out_loss", math.nan)
+    assert attempt(total=1) == ["step 1", "save 1: last step", *VALIDATION, "done with nan"]
+    assert rows(tmp_path, 1)[1]["validation_loss"] is None
+    assert attempt(total=1, resumed_at=1) == ["done with nan"]
+
+
+def test_a_rung_hears_that_a_validation_is_no_number(
+    attempt: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[float] = []
+    rungs = SimpleNamespace(
+        stopping=Stopping("validation_loss", "min", (1,), 2), due=lambda step: step == 1,
+        stops=lambda step, newest: heard.append(newest["validation_loss"]) is not None, stopped_before=lambda: None,
+    )  # fmt: skip
+    monkeypatch.setattr(World, "held_out_loss", math.inf)
+    attempt(total=2, rungs=rungs)
+    assert heard == [math.inf]
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf, -1.0])
+def test_a_gradient_norm_that_is_none_stops_the_run_before_its_step_counts(
+    attempt: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, norm: float
+) -> None:
+    monkeypatch.setattr(World, "outcome", Outcome(1.0, norm, 1))
+    with pytest.raises(Refused, match="E-TRAIN-046 gradient norm: the gradient norm is no number any more at step 1"):
+        attempt(save_steps=1)
+    assert rows(tmp_path, 1) == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,23 @@ def test_other_ranks_write_and_say_nothing(tmp_path: Path, capsys: pytest.Captur
     reporter.say("x")
     assert not (tmp_path / "out").exists()
     assert capsys.readouterr().out == ""
+
+
+def test_what_is_no_number_is_null_in_the_files_and_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter = Reporter(tmp_path, True, 100, 9)
+    reporter.step(2, 2.0, 1e-3, 0.5, 64, {"reward_margin": math.inf})
+    reporter.step(3, 2.0, 1e-3, 0.5, 64, {"reward_margin": -math.inf})
+    reporter.validation(3, {"loss": math.nan})
+    reporter.result({"final_loss": 2.0, "validation_loss": math.nan})
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line.get("reward_margin", "absent") for line in lines] == [None, None, "absent"]
+    assert (lines[0]["loss"], lines[2]["validation_loss"]) == (2.0, None)
+    assert json.loads((tmp_path / "result.json").read_text()) == {"final_loss": 2.0, "validation_loss": None}
+    assert (reporter.newest["reward_margin"], math.isnan(reporter.newest["validation_loss"])) == (-math.inf, True)
+    assert capsys.readouterr().out == (
+        "reward_margin is no number at step 2 (inf): metrics.jsonl and result.json have null there\n"
+        "validation_loss is no number at step 3 (nan): metrics.jsonl and result.json have null there\n"
+        "step 3/9  validation loss nan\n"
+    )

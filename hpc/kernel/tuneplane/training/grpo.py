@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tuneplane.training.engine import Engine
 from tuneplane.training.forward import IGNORED, Batch, Row, answer_logits, token_logps
-from tuneplane.training.method import Outcome
+from tuneplane.training.method import Outcome, valid_norm
 from tuneplane.training.program import Job
 from tuneplane.training.rewards import rewards_of, score
 from tuneplane.training.rowmethod import RowMethod, add
@@ -90,8 +89,8 @@ class Grpo(RowMethod):
                 lost += float(loss.detach()) / updates
                 add(means, {name: value / updates for name, value in more.items()})
             norms.append(engine.step(learning_rate))
-        # One that is no number must not be hidden by a larger one: the loop ends the run by it.
-        norm = next((n for n in norms if not math.isfinite(n)), max(norms))
+        # One that is none must not be hidden by a larger one: the loop ends the run by it.
+        norm = next((n for n in norms if not valid_norm(n)), max(norms))
         return Outcome(lost, norm, rollout.tokens, means)
 
     def roll(self, engine: Engine, step: int) -> Rollout:

@@ -11,7 +11,7 @@ from tuneplane.contract.leads import lead_advice
 from tuneplane.training import memory, warning
 from tuneplane.training.board import FOLDER, Board
 from tuneplane.training.engine import Engine
-from tuneplane.training.method import Method
+from tuneplane.training.method import Method, valid_norm
 from tuneplane.training.metrics import Reporter, earlier_saves, earlier_validation
 from tuneplane.training.peers import Peers
 from tuneplane.training.refusals import refuse
@@ -72,7 +72,7 @@ class Loop:
     rungs: Rungs | None = field(default_factory=Rungs.from_env)
 
     def run(self, resumed: Resumed | None) -> Progress:
-        """Train to the last step and save there. Raises Preempted, Stopped, or Refused when the loss is no number.
+        """Train to the last step and save there. Raises Preempted, Stopped, or Refused when loss or gradient norm is no number.
 
         A step is the unit of everything: ranks learn together, from one sum over all of them, the loss and whether anyone was warned.
         """
@@ -177,11 +177,12 @@ class Loop:
         warned, loss, *sums = self.peers.total(
             [float(warning.given() is not None), outcome.loss, *(outcome.sums[name] for name in names)]
         )
-        if not math.isfinite(loss) or not math.isfinite(outcome.grad_norm):
+        if not math.isfinite(loss) or not valid_norm(outcome.grad_norm):
+            broken = "gradient norm" if math.isfinite(loss) else "loss"
             raise refuse(
                 "E-TRAIN-046",
-                f"the loss is no number any more at step {step}; the checkpoint before it stands",
-                field="loss",
+                f"the {broken} is no number any more at step {step}; the checkpoint before it stands",
+                field=broken,
                 found=f"loss {loss}, gradient norm {outcome.grad_norm}",
             )
         if done.loss is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,6 +23,11 @@ class Outcome:
     tokens: int
     sums: dict[str, float] = field(default_factory=dict)
     means: Callable[[dict[str, float]], dict[str, float]] = dict
+
+
+def valid_norm(norm: float) -> bool:
+    """Whether a gradient norm is one. DeepSpeed says -1 at some ZeRO stages, and NaN or infinity at others, where the gradients are none."""
+    return 0 <= norm < math.inf
 
 
 class Method(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -50,7 +51,10 @@ def earlier_saves(out: Path) -> list[float]:
 
 
 def earlier_validation(out: Path, step: int) -> dict[str, float]:
-    """The validation of `step` that an earlier attempt recorded, {} where none did; `out` is this one's folder. A line that was cut is left out."""
+    """The validation of `step` that an earlier attempt recorded, {} where none did; `out` is this one's folder. A line that was cut is left out.
+
+    What was no number (null) is NaN: it was measured, and would be the same a second time.
+    """
     found: dict[str, float] = {}
     for path in sorted(out.parent.parent.glob("*/out/metrics.jsonl")):
         for line in path.read_text("utf-8", errors="replace").splitlines():
@@ -58,7 +62,11 @@ def earlier_validation(out: Path, step: int) -> dict[str, float]:
                 continue
             try:
                 value = json.loads(line)
-                means = {n.removeprefix(_VALIDATION): float(v) for n, v in value.items() if n.startswith(_VALIDATION)}
+                means = {
+                    n.removeprefix(_VALIDATION): math.nan if v is None else float(v)
+                    for n, v in value.items()
+                    if n.startswith(_VALIDATION)
+                }
                 found = means if value["step"] == step else found
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
@@ -73,7 +81,8 @@ class Reporter:
         self._began = self._last = time.monotonic()
         self._window: list[tuple[int, float]] = []
         self.newest: dict[str, Any] = {}
-        """The newest value of each metric, training and validation, on rank 0."""
+        """The newest value of each metric, training and validation, on rank 0, as it was measured: NaN too."""
+        self._said: set[str] = set()
         self._speed: Speed | None = None
         self._board: Board | None = None
         if writes:
@@ -161,12 +170,22 @@ class Reporter:
 
     def result(self, value: dict[str, Any]) -> None:
         if self._writes:
-            replace_json(self._out / "result.json", value)
+            replace_json(self._out / "result.json", self._sayable(value, self._total))
 
     def _line(self, name: str, value: dict[str, Any]) -> None:
         if self._writes:
             if name == "metrics":
                 self.newest |= value
             stream = self._metrics if name == "metrics" else self._saves
-            stream.write(canonical_text(value) + "\n")
+            stream.write(canonical_text(self._sayable(value, value["step"])) + "\n")
             stream.flush()
+
+    def _sayable(self, value: dict[str, Any], step: int) -> dict[str, Any]:
+        """`value` with null for what is no finite number, which JSON cannot say: no reason to end a run. The log has it once a name."""
+        wrong = {name: v for name, v in value.items() if isinstance(v, float) and not math.isfinite(v)}
+        for name in sorted(wrong.keys() - self._said):
+            self.say(
+                f"{name} is no number at step {step} ({wrong[name]}): metrics.jsonl and result.json have null there"
+            )
+        self._said |= wrong.keys()
+        return value | dict.fromkeys(wrong)
