@@ -9,6 +9,7 @@ import json
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,6 +174,67 @@ def test_p42_a_dotfile_of_accelerate_changes_nothing(trl: Trl) -> None:
     attempt = trl.straight("rm", **CENTRED)
     assert (attempt.root / ".cache/huggingface/accelerate/default_config.yaml").read_text() == DOTFILE
     assert (attempt.result()["world_size"], attempt.result()["precision"]) == (2, "fp32")
+
+
+def test_each_micro_batch_of_a_step_shows_that_the_rank_moves() -> None:
+    """Of five: as it is put together, and as it is learnt from. Else a step that takes longer than the bound ends every attempt at the same place."""
+    import torch
+    from tuneplane.training.trl_methods import TrlSft
+    from tuneplane.training.trl_trainer import TrainerEngine
+
+    log: list[str] = []
+    table = torch.nn.Embedding(1, 1)
+
+    def collate(examples: list[Any]) -> Any:
+        log.append(f"row {examples[0]}")
+        return examples[0]
+
+    def learn(model: Any, inputs: int, count: int) -> float:
+        assert table._forward_pre_hooks  # what a micro batch draws shows it, too
+        log.append(f"micro {inputs}")
+        return 0.5
+
+    trainer: Any = SimpleNamespace(
+        accelerator=SimpleNamespace(gradient_state=SimpleNamespace(_set_sync_gradients=lambda last: None)),
+        get_batch_samples=lambda batches, count, device: (list(batches), count), state=SimpleNamespace(global_step=0),
+        training_step=learn, _metrics={"train": {}},
+        data_collator=collate,
+    )  # fmt: skip
+    engine = object.__new__(TrainerEngine)
+    engine.trainer, engine.model = trainer, SimpleNamespace(get_input_embeddings=lambda: table)
+    engine._optimizer = SimpleNamespace(param_groups=[{}])
+    engine._deepspeed = SimpleNamespace(get_global_grad_norm=lambda: 1.0)
+    engine.peers = SimpleNamespace(device="cpu")  # type: ignore[assignment]
+    method: Any = object.__new__(TrlSft)
+    method.peers, method.train = SimpleNamespace(place=SimpleNamespace(world_size=1, rank=0)), None
+    method.settings, method._watchdog = (
+        SimpleNamespace(micro_batch_size=1),
+        SimpleNamespace(again=lambda: log.append("again")),
+    )
+    method.on_first_batch, method.rows_of = (lambda: None), (lambda step: [[i] for i in range(5)])
+    method.example, method.tokens_of = (lambda tokens, index: index), (lambda engine, step: 7)
+    assert method.step(engine, 1, 0.1).loss == 2.5
+    assert log == [word for part in ("row", "micro") for i in range(5) for word in ("again", f"{part} {i}")]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # transformers', of a name that PEFT asks for
+@pytest.mark.parametrize("lora", [False, True])
+def test_each_token_that_transformers_draws_shows_that_the_rank_moves(tiny: Path, lora: bool) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+    from tuneplane.training.trl_trainer import at_each_forward
+
+    model: Any = AutoModelForCausalLM.from_pretrained(tiny)
+    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear")) if lora else model
+    moved: list[int] = []
+    with at_each_forward(model, lambda: moved.append(1)):
+        model.generate(input_ids=torch.tensor([[1, 40, 41]]), max_new_tokens=5, min_new_tokens=5, do_sample=False)
+        assert len(moved) == 5
+        model(input_ids=torch.tensor([[1, 40, 41]]))
+        assert len(moved) == 6
+    model(input_ids=torch.tensor([[1, 40, 41]]))
+    assert len(moved) == 6
 
 
 @pytest.mark.parametrize("method", TABLES)

@@ -15,6 +15,7 @@ from tuneplane.training.rewards import score
 from tuneplane.training.rows import read_examples
 from tuneplane.training.source import source_of
 from tuneplane.training.verifier import as_reward, load_verifier, trajectory
+from tuneplane.training.watchdog import Watchdog
 
 TASK = {"id": "t1", "prompt": "What is 2 + 3?", "reference": "5", "metadata": {"level": 1}, "split": "train"}
 VERIFIER = """
@@ -85,6 +86,21 @@ def test_a_verifier_that_fails_is_an_error_and_never_a_reward_of_0() -> None:
     assert judged(lambda task, said: True, ["5"]) == [1.0]
 
 
+def test_each_answer_that_is_judged_and_each_function_shows_that_the_rank_moves() -> None:
+    log: list[str] = []
+
+    def moved() -> None:
+        log.append("again")
+
+    def judge(task: Any, said: Any) -> float:
+        log.append(said["completion"])
+        return 1.0
+
+    functions = {"verifier": as_reward("x:y", judge, moved), "more": lambda prompts, **_: [0.0] * len(prompts)}
+    score(functions, [TASK, TASK], ["5", "6"], moved)
+    assert log == ["again", "again", "5", "again", "6", "again"]
+
+
 def load(folder: Path | None, work: Path = Path("/nowhere")) -> Any:
     class Launch:
         def input_path(self, name: str, place: Any) -> Path | None:
@@ -94,7 +110,7 @@ def load(folder: Path | None, work: Path = Path("/nowhere")) -> Any:
         work_dir = work
 
     class Job:
-        launch, place = Launch(), Place()
+        launch, place, watchdog = Launch(), Place(), Watchdog()
 
     return load_verifier(Job())  # type: ignore[arg-type]
 

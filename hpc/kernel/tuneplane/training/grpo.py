@@ -148,7 +148,7 @@ class Grpo(RowMethod):
 
     def _rewards(self, tokens: Tokens, ids: Sequence[int], samples: Sequence[Sample]) -> dict[str, list[float]]:
         texts = [self._tokenizer.decode(s.ids, skip_special_tokens=True) for s in samples]
-        return score(self._functions, [tokens.object(i) for i in ids], texts)
+        return score(self._functions, [tokens.object(i) for i in ids], texts, self._watchdog.again)
 
     def _measured(self, engine: Engine, rows: Sequence[Row]) -> tuple[list[Any], list[Any]]:
         """Log-probabilities of the answer tokens under the model as it is and under the initial one, a micro batch each."""

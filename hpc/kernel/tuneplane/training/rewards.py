@@ -54,12 +54,15 @@ def load_functions(folder: Path, names: str) -> dict[str, Function]:
 
 
 def score(
-    functions: Mapping[str, Function], rows: Sequence[Mapping[str, Any]], texts: Sequence[str]
+    functions: Mapping[str, Function],
+    rows: Sequence[Mapping[str, Any]],
+    texts: Sequence[str],
+    again: Callable[[], None] = lambda: None,
 ) -> dict[str, list[float]]:
     """What each function gives to each answer: `f(prompts=…, completions=…, **columns)`, with a list an argument.
 
     Of a conversation a completion is a list of one message of the assistant. `columns` are the rows' other keys; None where a row lacks one.
-    Raises Refused when a function gives anything but one finite number an answer.
+    `again` is called before each function. Raises Refused when a function gives anything but one finite number an answer.
     """
     prompts = [row["prompt"] for row in rows]
     completions: list[Any] = [
@@ -68,10 +71,11 @@ def score(
     ]
     names = sorted({name for row in rows for name in row} - {"prompt", "prompts", "completions"})
     columns = {name: [row.get(name) for row in rows] for name in names}
-    return {
-        name: _checked(name, function(prompts=prompts, completions=completions, **columns), len(rows))
-        for name, function in functions.items()
-    }
+    found = {}
+    for name, function in functions.items():
+        again()
+        found[name] = _checked(name, function(prompts=prompts, completions=completions, **columns), len(rows))
+    return found
 
 
 def _checked(name: str, values: Any, count: int) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tuneplane.training.engine import Engine
@@ -20,23 +20,29 @@ IGNORED = -100
 
 
 class ByTrainer(RowMethod):
-    """A step through a TRL trainer. A subclass says what one example is to TRL."""
+    """A step through a TRL trainer. A subclass says what examples are to TRL."""
 
     def example(self, tokens: Tokens, index: int) -> dict[str, Any]:
         """Example `index` in the columns that the trainer's collator reads."""
         raise NotImplementedError
 
+    def examples(self, engine: TrainerEngine, ids: Sequence[int]) -> list[dict[str, Any]]:
+        """The examples of a micro batch, with what the reference says of them."""
+        return [self.example(self.train, i) for i in ids]
+
     def micro_batches(self, engine: TrainerEngine, step: int) -> list[Any]:
         """This rank's micro batches of a step, as the trainer's dataloader would give them."""
-        shares = [self._mine(ids) for ids in self.rows_of(step)]
-        return [engine.trainer.data_collator([self.example(self.train, i) for i in ids]) for ids in shares]
+        out = []
+        for ids in self.rows_of(step):
+            self._watchdog.again()
+            out.append(engine.trainer.data_collator(self.examples(engine, self._mine(ids))))
+        return out
 
     def step(self, engine: Engine, step: int, learning_rate: float) -> Outcome:
         assert isinstance(engine, TrainerEngine)
         batches = self.micro_batches(engine, step)
         self.on_first_batch()
-        self._watchdog.again()
-        lost, norm = engine.update(batches, learning_rate)
+        lost, norm = engine.update(batches, learning_rate, self._watchdog.again)
         ranks = self.peers.place.world_size  # the loop adds up over the ranks, and TRL's loss is of all of them
         return Outcome(
             lost / ranks,
@@ -74,20 +80,16 @@ class TrlDpo(ByTrainer, Preference):
         (prompt, chosen), (other, rejected) = _ids(tokens, rows[0]), _ids(tokens, rows[1])
         return {"prompt_ids": prompt, "chosen_ids": chosen, "rejected_ids": other[len(prompt) :] + rejected}
 
-    def micro_batches(self, engine: TrainerEngine, step: int) -> list[Any]:
-        return [self._with_reference(engine, self._mine(ids)) for ids in self.rows_of(step)]
-
-    def _with_reference(self, engine: TrainerEngine, ids: Sequence[int]) -> Any:
+    def examples(self, engine: TrainerEngine, ids: Sequence[int]) -> list[dict[str, Any]]:
         numbers = [self.train.rows_of(i)[side] for side in (0, 1) for i in ids]
         before = self.reference.logps(
             engine, self.train.meta["key"], numbers, self.batch([self.train.row(n) for n in numbers])
         )
         chosen, rejected = (part.tolist() for part in before.chunk(2))
-        examples = [
+        return [
             {**self.example(self.train, i), "ref_chosen_logps": c, "ref_rejected_logps": r}
             for i, c, r in zip(ids, chosen, rejected, strict=True)
         ]
-        return engine.trainer.data_collator(examples)
 
 
 class TrlKto(ByTrainer, Kto):
@@ -104,20 +106,16 @@ class TrlKto(ByTrainer, Kto):
             "label": bool(tokens.labels[index]),
         }
 
-    def micro_batches(self, engine: TrainerEngine, step: int) -> list[Any]:
-        return [self._with_reference(engine, self._mine(ids)) for ids in self.rows_of(step)]
-
-    def _with_reference(self, engine: TrainerEngine, ids: Sequence[int]) -> Any:
+    def examples(self, engine: TrainerEngine, ids: Sequence[int]) -> list[dict[str, Any]]:
         key, mismatched = self.train.meta["key"], self._mismatch(self.train)
         before = self.reference.logps(engine, key, ids, self.batch([self.train.row(i) for i in ids])).tolist()
         crossed = self.reference.logps(
             engine, f"{key} mismatched", ids, self.batch([mismatched(i) for i in ids])
         ).tolist()
-        examples = [
+        return [
             {**self.example(self.train, i), "ref_logps": one, "ref_KL_logps": other}
             for i, one, other in zip(ids, before, crossed, strict=True)
         ]
-        return engine.trainer.data_collator(examples)
 
 
 class TrlReward(ByTrainer, Reward):
@@ -137,7 +135,7 @@ class TrlGrpo(ByTrainer, Grpo):
 
     def rewards(self) -> list[Any]:
         """The experiment's reward functions, as TRL calls them."""
-        return [_named(name, function) for name, function in self._functions.items()]
+        return [_named(name, function, self._watchdog.again) for name, function in self._functions.items()]
 
     def micro_batches(self, engine: TrainerEngine, step: int) -> list[Any]:
         """TRL wants the prompts of all answers of the step at each of its micro batches, each prompt once an answer."""
@@ -154,14 +152,17 @@ class TrlGrpo(ByTrainer, Grpo):
         return total - before
 
 
-def _named(name: str, function: Any) -> Any:
+def _named(name: str, function: Any, again: Callable[[], None]) -> Any:
     """TRL names a metric by the function's own name and passes columns of its own; ours gets what deepspeed/grpo passes."""
 
     def reward(prompts: Any, completions: Any, **columns: Any) -> Any:
         kept = {
             k: v for k, v in columns.items() if k not in ("completion_ids", "trainer_state", "log_extra", "log_metric")
         }
-        return [float(value) for value in function(prompts=prompts, completions=completions, **kept)]
+        again()
+        found = [float(value) for value in function(prompts=prompts, completions=completions, **kept)]
+        again()
+        return found
 
     reward.__name__ = name
     return reward

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tuneplane.training.engine import Engine, adamw, deepspeed_config
@@ -112,15 +113,20 @@ class TrainerEngine(Engine):
         config = config_of(settings, precision, peers.place.world_size)
         self._hold(trainer.model, wrapped, wrapped.optimizer, settings, precision, peers, config)
 
-    def update(self, batches: Sequence[Any], learning_rate: float) -> tuple[float, float]:
-        """One optimiser step over these micro batches of this rank: (TRL's loss of this rank, the global gradient norm before clipping)."""
+    def update(self, batches: Sequence[Any], learning_rate: float, again: Callable[[], None]) -> tuple[float, float]:
+        """One optimiser step over these micro batches of this rank: (TRL's loss of this rank, the global gradient norm before clipping).
+
+        `again` is called before each micro batch, and at each forward: TRL draws all answers of a step within its first micro batch.
+        """
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         own, count = self.trainer.get_batch_samples(iter(batches), len(batches), self.peers.device)
         lost = 0.0
-        for index, inputs in enumerate(own):
-            self.trainer.accelerator.gradient_state._set_sync_gradients(index == len(own) - 1)  # noqa: SLF001 - as transformers' own loop does
-            lost += float(self.trainer.training_step(self._deepspeed, inputs, count))
+        with at_each_forward(self.model, again):
+            for index, inputs in enumerate(own):
+                again()
+                self.trainer.accelerator.gradient_state._set_sync_gradients(index == len(own) - 1)  # noqa: SLF001 - as transformers' own loop does
+                lost += float(self.trainer.training_step(self._deepspeed, inputs, count))
         self.trainer.state.global_step += 1
         return lost, float(self._deepspeed.get_global_grad_norm())
 
@@ -134,3 +140,13 @@ class TrainerEngine(Engine):
                 out[KNOWN.get(name) or name.replace("/", "_")] = float(mean)
         measured.clear()
         return out
+
+
+@contextmanager
+def at_each_forward(model: Any, again: Callable[[], None]) -> Iterator[None]:
+    """Call `again` wherever tokens go into the model: PEFT's generation passes by the outer module, its training forward by the inner one."""
+    hook = model.get_input_embeddings().register_forward_pre_hook(lambda *_: again())
+    try:
+        yield
+    finally:
+        hook.remove()

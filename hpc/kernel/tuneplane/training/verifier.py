@@ -37,7 +37,7 @@ def load_verifier(job: Job) -> Callable[..., list[float]]:
         raise refuse(
             "E-TRAIN-049", "is of a kind that training does not ask", field=_FIELD, found=kind, allowed="plugin"
         )
-    return as_reward(ref, _function(ref, job.place.work_dir))
+    return as_reward(ref, _function(ref, job.place.work_dir), job.watchdog.again)
 
 
 def _function(ref: str, work: Path) -> Verifier:
@@ -67,12 +67,16 @@ def _function(ref: str, work: Path) -> Verifier:
     return found  # type: ignore[no-any-return]
 
 
-def as_reward(ref: str, verifier: Verifier) -> Callable[..., list[float]]:
-    """The verifier as reward functions are called. A trajectory is `{"messages": [the prompt's …, the answer], "completion": its text}`."""
+def as_reward(ref: str, verifier: Verifier, again: Callable[[], None] = lambda: None) -> Callable[..., list[float]]:
+    """The verifier as reward functions are called. A trajectory is `{"messages": [the prompt's …, the answer], "completion": its text}`.
+
+    `again` is called before each answer.
+    """
 
     def judge(prompts: Sequence[Any], completions: Sequence[Any], **columns: Sequence[Any]) -> list[float]:
         out = []
         for at, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            again()
             task = {"prompt": prompt, **{name: values[at] for name, values in columns.items()}}
             try:
                 out.append(verifier(task, trajectory(prompt, completion)))
