@@ -15,6 +15,8 @@ from tuneplane.training.refusals import Refused
 from tuneplane.training.sampling import Sample, Sampler, uniform
 from tuneplane.training.settings import parse
 from tuneplane.training.tables import GRPO, GrpoSettings
+from tuneplane.training.trl_methods import TrlGrpo
+from tuneplane.training.watchdog import Watchdog
 
 TEMPLATE = RECIPES / "grpo" / "template" / "rewards.py"
 GROUPS = {"num_generations": 4, "max_completion_length": 8, "micro_batch_size": 8, "reward_functions": "digits,short"}
@@ -115,11 +117,38 @@ def test_an_experiment_without_rewards_is_refused(tmp_path: Path) -> None:
         rewards.load_functions(tmp_path, "f")
 
 
-@pytest.mark.parametrize("value", ["None", "[1]", "[1, None]", "[1, float('nan')]", "[1, 'x']", "3"])
-def test_anything_but_a_finite_number_an_answer_is_refused(tmp_path: Path, value: str) -> None:
+def by_deepspeed(known: dict[str, Any]) -> list[float]:
+    return rewards.score(known, [{"prompt": "a", "answer": 1}, {"prompt": "b", "answer": 2}], ["x", "y"])["f"]
+
+
+def by_trl(known: dict[str, Any]) -> list[float]:
+    """As TRL's trainer calls what it was given."""
+    method: Any = object.__new__(TrlGrpo)
+    method._functions, method._watchdog = known, Watchdog()
+    (function,) = method.rewards()
+    assert function.__name__ == "f"
+    found: list[float] = function(
+        prompts=["a", "b"], completions=["x", "y"], completion_ids=[[1], [2]], answer=[1, 2], trainer_state=None,
+        log_extra=None, log_metric=None,
+    )  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("family", [by_deepspeed, by_trl])
+@pytest.mark.parametrize(
+    "value",
+    ["None", "[1]", "[1, None]", "[1, float('nan')]", "[float('nan'), float('inf')]", "[1, 'x']", "[1, 2, 3]", "3"],
+)
+def test_anything_but_a_finite_number_an_answer_is_refused(tmp_path: Path, value: str, family: Any) -> None:
     known = functions(tmp_path, f"def f(**given):\n    return {value}\n", "f")
     with pytest.raises(Refused, match="E-TRAIN-047 f: "):
-        rewards.score(known, [{"prompt": "a"}, {"prompt": "b"}], ["x", "y"])
+        family(known)
+
+
+@pytest.mark.parametrize("family", [by_deepspeed, by_trl])
+def test_both_families_give_a_function_the_same(tmp_path: Path, family: Any) -> None:
+    known = functions(tmp_path, "def f(prompts, completions, answer):\n    return answer\n", "f")
+    assert family(known) == [1.0, 2.0]
 
 
 # -- the objective

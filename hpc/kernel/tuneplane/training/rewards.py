@@ -74,11 +74,15 @@ def score(
     found = {}
     for name, function in functions.items():
         again()
-        found[name] = _checked(name, function(prompts=prompts, completions=completions, **columns), len(rows))
+        found[name] = asked(name, function, prompts, completions, columns)
     return found
 
 
-def _checked(name: str, values: Any, count: int) -> list[float]:
+def asked(
+    name: str, function: Function, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
+) -> list[float]:
+    """What one function gives to these answers. Raises Refused E-TRAIN-047 for anything but one finite number each."""
+    values, count = function(prompts=prompts, completions=completions, **columns), len(completions)
     try:
         found = [float(v) for v in values]
     except (TypeError, ValueError) as exc:

@@ -11,6 +11,7 @@ from tuneplane.training.kto import Kto
 from tuneplane.training.method import Outcome
 from tuneplane.training.preference import Preference
 from tuneplane.training.reward import Reward
+from tuneplane.training.rewards import asked
 from tuneplane.training.rowmethod import RowMethod
 from tuneplane.training.supervised import Supervised
 from tuneplane.training.tokens import Tokens
@@ -153,14 +154,17 @@ class TrlGrpo(ByTrainer, Grpo):
 
 
 def _named(name: str, function: Any, again: Callable[[], None]) -> Any:
-    """TRL names a metric by the function's own name and passes columns of its own; ours gets what deepspeed/grpo passes."""
+    """TRL names a metric by the function's own name and passes columns of its own; ours gets what deepspeed/grpo passes.
+
+    What it gives is checked as there: TRL takes None and NaN for a function that has no word, and learns from the others in silence.
+    """
 
     def reward(prompts: Any, completions: Any, **columns: Any) -> Any:
         kept = {
             k: v for k, v in columns.items() if k not in ("completion_ids", "trainer_state", "log_extra", "log_metric")
         }
         again()
-        found = [float(value) for value in function(prompts=prompts, completions=completions, **kept)]
+        found = asked(name, function, prompts, completions, kept)
         again()
         return found
 
