@@ -151,6 +151,20 @@ def test_both_families_give_a_function_the_same(tmp_path: Path, family: Any) -> 
     assert family(known) == [1.0, 2.0]
 
 
+def test_trl_s_rows_have_the_same_columns_none_where_one_lacks_it() -> None:
+    """TRL takes the first row's keys for all of them."""
+    from types import SimpleNamespace
+
+    method: Any = object.__new__(TrlGrpo)
+    method.global_batch, method.settings = 2, SimpleNamespace(num_generations=2, gradient_accumulation=1)
+    method.peers = SimpleNamespace(place=SimpleNamespace(world_size=1, rank=0))
+    method.order = SimpleNamespace(ids=lambda position, count: [0, 1])
+    rows = [{"prompt": "a", "id": 7}, {"prompt": "b", "answer": "c"}]
+    method.train = SimpleNamespace(object=lambda i: rows[i])
+    full = [{"prompt": "a", "id": 7, "answer": None}] * 2 + [{"prompt": "b", "id": None, "answer": "c"}] * 2
+    assert method.micro_batches(None, 1) == [full]
+
+
 # -- the objective
 
 

@@ -139,11 +139,16 @@ class TrlGrpo(ByTrainer, Grpo):
         return [_named(name, function, self._watchdog.again) for name, function in self._functions.items()]
 
     def micro_batches(self, engine: TrainerEngine, step: int) -> list[Any]:
-        """TRL wants the prompts of all answers of the step at each of its micro batches, each prompt once an answer."""
+        """TRL wants the prompts of all answers of the step at each of its micro batches, each prompt once an answer.
+
+        And the same keys in each: it takes the columns of the first row, and reads them in all.
+        """
         mine = self.global_batch // self.peers.place.world_size
         first = self.peers.place.rank * mine
         ids = self.order.ids(self.position(step - 1), self.global_batch)[first : first + mine]
-        prompts = [self.example(self.train, i) for i in ids for _ in range(self.settings.num_generations)]
+        rows = [self.example(self.train, i) for i in ids for _ in range(self.settings.num_generations)]
+        names = sorted({name for row in rows for name in row})
+        prompts = [{name: row.get(name) for name in names} for row in rows]
         return [prompts] * self.settings.gradient_accumulation
 
     def tokens_of(self, engine: TrainerEngine, step: int) -> int:
