@@ -14,21 +14,33 @@ from hpc.spec.text import escaped
 
 MAX_BYTES: Final = 512 << 20
 LARGEST: Final = 1e300
+VALIDATION: Final = "validation_"
+BESIDE: Final = frozenset({"step", "total_steps", "time", "attempt"})
+"""What a row has whatever was measured."""
 
 
 def read_metrics(run: RunPaths) -> list[dict[str, Any]]:
     """One object a step, by step; a value that was no number is None. Torn and foreign lines are passed over, and what is no file of up to MAX_BYTES.
 
     Steps that an attempt had done beyond the point from which a later one went on are of no model that there is: they are left out, as
-    TensorBoard's event files leave them out.
+    TensorBoard's event files leave them out. One that begins with a validation has made up that of the step it goes on from: the step itself is
+    the earlier attempt's.
     """
     by_step: dict[int, dict[str, Any]] = {}
     for number in numbers(run.attempts):
         rows = attempt_rows(run, number)
+        if rows and rows[0]["step"] in by_step and _only_validated(rows[0]):
+            found = {name: value for name, value in rows[0].items() if name.startswith(VALIDATION)}
+            rows[0] = by_step[rows[0]["step"]] | found
         for step in [step for step in by_step if rows and step >= rows[0]["step"]]:
             del by_step[step]
         by_step |= {row["step"]: row for row in rows}
     return [by_step[step] for step in sorted(by_step)]
+
+
+def _only_validated(row: dict[str, Any]) -> bool:
+    """Whether a row says of its step only what was measured on held-out rows."""
+    return all(name.startswith(VALIDATION) or name in BESIDE for name in row)
 
 
 def attempt_rows(run: RunPaths, number: int) -> list[dict[str, Any]]:

@@ -69,6 +69,31 @@ def test_steps_that_a_later_attempt_went_back_over_are_of_no_model(tmp_path: Pat
     assert series(rows, "loss")[-2:] == [(89.0, 31.1), (90.0, 31.0)]
 
 
+def made_up(step: int, loss: float | None) -> dict[str, Any]:
+    return {"step": step, "total_steps": 9, "validation_loss": loss, "time": "c"}
+
+
+def test_a_validation_that_a_later_attempt_made_up_leaves_the_step_its_loss(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    put(run, 0, trained(1, 2))
+    put(run, 1, [made_up(2, 7.0), *trained(3, 4)])
+    rows = read_metrics(run)
+    assert series(rows, "loss") == [(1.0, 4.9), (2.0, 4.8), (3.0, 4.7), (4.0, 4.6)]
+    assert series(rows, "validation_loss") == [(2.0, 7.0)]
+    assert [(r["attempt"], r["time"]) for r in rows] == [(0, "a"), (0, "a"), (1, "a"), (1, "a")]
+
+
+def test_a_made_up_validation_takes_back_the_steps_beyond_it_and_stands_where_its_step_is_lost(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    put(run, 0, trained(1, 4))
+    put(run, 1, [made_up(2, None)])
+    assert [(r["step"], r["loss"]) for r in read_metrics(run)] == [(1, 4.9), (2, 4.8)]
+    put(run, 2, [made_up(5, 3.0), *trained(6, 6)])
+    assert [(r["step"], r["attempt"], "loss" in r) for r in read_metrics(run)] == [
+        (1, 0, True), (2, 0, True), (5, 2, False), (6, 2, True),
+    ]  # fmt: skip
+
+
 def test_an_attempt_that_came_to_no_step_takes_nothing_back(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     put(run, 0, trained(1, 5))
