@@ -80,7 +80,7 @@ KINDS: dict[str, ErrorKind] = table(
     ErrorKind(
         "E-FRAME-013",
         "rows in a form that the framework does not read",
-        "Its reader goes by the end of the file's name, reads one form whatever the name says, or splits a path at `@`; it would stop on the nodes.",
+        "Its reader goes by the end of the file's name, reads one form whatever the name says, or splits a path at a character; it would stop on the nodes.",
         "Write the rows in one of the forms that are allowed, name one file of a data set that has it, or give the file another path.",
     ),
     ErrorKind(

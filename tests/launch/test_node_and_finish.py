@@ -194,6 +194,21 @@ def test_a_framework_that_crashes_beside_a_silent_node_waits_for_slurm_s_word(
     assert (word, end["class"], end["message"]) == ("failed", "error", "rank 0 ended with exit code 1")
 
 
+def test_the_time_limit_ends_the_wait_for_slurm_s_word(make_run: Callable) -> None:
+    """Else the script would be gone before the end was written, and no later attempt writes it."""
+    entry = {"kind": "node", "argv": ["/bin/bash", "train.sh"], "plan": "sha256:0"}
+    made = make_run(policies={"node_verdict_s": 10}, launch_data={"entry": entry})
+    more = {"TP_STEP_CODE": "1", "TP_HOSTS": "a,b", "TP_ENDED_BY": "TIME LIMIT", "TP_JOB_STATE": "COMPLETING"}
+    made.env(**more)
+    nodes = made.run.attempt(0).nodes
+    for name in ("0.start.json", "1.start.json"):
+        (nodes / name).write_text("{}")
+    ranks = [{"rank": 0, "exit_code": 1, "signal": 0, "by_us": False}]
+    (nodes / "0.end.json").write_text(json.dumps({"ranks": ranks}))
+    word, end = finished(made, **more)
+    assert (word, end["class"]) == ("failed", "error")
+
+
 def test_a_step_that_never_started_is_an_error_without_a_wait(make_run: Callable) -> None:
     made = make_run(policies={"node_grace_s": 10})
     word, end = finished(made, TP_STEP_CODE="1")

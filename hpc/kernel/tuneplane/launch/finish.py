@@ -270,16 +270,13 @@ def finish(place: Place, env: Mapping[str, str]) -> str:
 def _decide(place: Place, env: Mapping[str, str]) -> dict[str, Any] | None:
     launch = read_object(place.work / ".tuneplane/launch.json") or {}
     policies = launch.get("policies") or {"requeue_on": [], "max_attempts": 1, "lead_s": 0}
-    seen, step, foreign = (
-        look(place, env, float(policies["lead_s"])),
-        checkpoint_step(place),
-        "plan" in launch.get("entry", {}),
-    )
-    ending = decide(seen)
+    seen, foreign = look(place, env, float(policies["lead_s"])), "plan" in launch.get("entry", {})
+    ending, step = decide(seen), checkpoint_step(place)
     waits = "node_grace_s" if ending.klass == "node_fail" else ""
     if foreign and ending.klass == "error" and seen.silent:
         waits = "node_verdict_s"  # a framework's program crashes where its peer is gone: only Slurm can tell that from a fault of its own
-    if waits and float(env.get("TP_WAITED_S", "0")) < float(policies.get(waits, 0)):
+    # At the time limit there is nothing left to wait for: nobody would write this end any more.
+    if waits and seen.ended_by != "TIME LIMIT" and float(env.get("TP_WAITED_S", "0")) < float(policies.get(waits, 0)):
         return None
     previous = [e for n in range(place.attempt.number - 1, -1, -1) if (e := read_object(place.run.attempt(n).end))]
     first = place.attempt.number - place.restart_count
