@@ -65,7 +65,7 @@ class LongRuns:
         self.ousted = lab.submit(who, "ended", "--partition", "harsh", "--mem", "9G")
         self.beheaded = lab.submit(who, "beheaded", "--partition", "last,calm")
         self.bereft = self._train("--partition", "doomed,calm")
-        self.preempted = self._train("--partition", "spot", "--mem", "9G")
+        self.preempted = self._train("--partition", "spot", "--mem", "8G")
         self.whole = self._train()
         self._begin("preempted", self._preempt)
         self._begin("bereft", self._lose_a_node)
